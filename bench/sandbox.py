@@ -14,7 +14,7 @@ from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, save
 from holdfast.engine.attachments import blobs_of
 from holdfast.sandbox.confinement import Folder, Launch, make_folders, why_no_namespaces
-from holdfast.sandbox.snapshots import Capacity, Snapshot, State, take_snapshot
+from holdfast.sandbox.snapshots import Capacity, FilesState, FolderSnapshot, take_snapshot
 from holdfast.spec import Sandbox
 
 ROUNDS = 31
@@ -46,7 +46,7 @@ def _contestants(place: Path) -> dict[str, Callable[[], object]]:
 
     def keep() -> None:
         Path(folder.files, "a").write_bytes(os.urandom(1000))
-        take_snapshot(folder.files, Snapshot(State()), _BOUNDS, blobs)
+        take_snapshot(folder.files, FolderSnapshot(FilesState()), _BOUNDS, blobs)
 
     found: dict[str, Callable[[], object]] = {
         "true": lambda: subprocess.run(["true"], check=True),

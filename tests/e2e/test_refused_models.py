@@ -45,7 +45,7 @@ def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same
         write_spec(tmp_path, 100, server.base_url, model=KEY)
         refused = go(tmp_path, "wrong")
         assert refused.code == 1
-        assert refused.err.count(f"model arith is asked no more: {said}") == 1
+        assert refused.err.count(f"no more requests are sent to model arith: {said}") == 1
         assert "100 samples left unfinished" in refused.err
         assert server.stats().requests <= 64
         found = shown("x", tmp_path / "runs")

@@ -16,7 +16,7 @@ from holdfast.journal import Entry, Reader
 from holdfast.records.facts import Step
 from holdfast.records.samples import Message
 from holdfast.sandbox.confinement import PLAIN, why_no_docker, why_no_namespaces
-from holdfast.sandbox.snapshots import State
+from holdfast.sandbox.snapshots import FilesState
 from tests.e2e.agents import DYING, serving, transcript
 from tests.e2e.commands import Done, call, environment, exported, run, start, wait_until
 
@@ -89,9 +89,9 @@ def steps(folder: Path) -> list[Step]:
     return [msgspec.json.decode(line.d, type=Step) for line in mine]
 
 
-def final_files(folder: Path) -> State:
+def final_files(folder: Path) -> FilesState:
     """What the steps of a run leave in the sandbox, as a resume would find it."""
-    state = State()
+    state = FilesState()
     for step in steps(folder):
         state = state if step.files is None else state.after(step.files)
     return state

@@ -30,7 +30,7 @@ WITHOUT_FILTER = "kernel.install_filter = lambda program: None"
 WITH_NESTING = "launcher.forbid_user_namespaces = lambda filtered: None"
 SAME_KEYRING = "kernel.join_new_keyring = lambda: None"
 PRIVATE_MEMORY_ONLY = (
-    "usage.Watch._counted_memory = lambda self, pids, deleted: "
+    "usage.UsageWatch._counted_memory = lambda self, pids, deleted: "
     "1024 * sum(usage.field_kb(f'/proc/{pid}/status', 'RssAnon:') for pid in pids)"
 )
 UNCOUNTED_FILES = "usage.Files.is_exceeded = lambda self, deleted: False"

@@ -1,7 +1,8 @@
-"""Looking again for anomalies in answers that are recorded: with a newer list, or because nobody looked before.
+"""Scans recorded answers for anomalies again: with a newer list, or because they were not scanned before.
 
-Reads the index, plan, data and journal side by side in a thread of its own; one batch of answers is in memory. What is
-found is recorded beside the answers, also that nothing is, so that an answer is looked at once with each list.
+Reads the index, plan, data and journal side by side in a thread of its own; one batch of answers is in memory.
+Each result is recorded, even if nothing is found, so that an answer is scanned once with each list. A crash loses only
+results that were not yet recorded: those answers are scanned again.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ _BATCH = 256
 
 
 class Lookout:
-    """The recorded answers of a run, and what the list in force finds in them."""
+    """Scans the recorded answers of a run with the current list of anomalies."""
 
     def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> None:
         self._run = run
@@ -34,12 +35,12 @@ class Lookout:
         self._works = works
         self._cells = cells
         self.looked = 0
-        """How many answers it has looked at."""
+        """How many answers were scanned."""
         self.changed = 0
-        """Of how many it was recorded: they were looked at with another list, or it now finds something else."""
+        """How many results were recorded: of answers scanned with another list, or with a different result."""
 
     async def look(self, journal_folder: str, writer: Journal, *, everything: bool = False) -> None:
-        """At answers that the list in force was not used on, or at all. What is recorded when it is stopped stays."""
+        """Scan the answers that were not scanned with the current list; with `everything`, all of them."""
         loop = asyncio.get_running_loop()
         found = self._found(journal_folder, everything=everything)
         thread = ThreadPoolExecutor(1, "holdfast-looking")  # an index belongs to the thread that opened it
@@ -66,7 +67,9 @@ class Lookout:
                         continue
                     ticket = next((each for each in tickets if each.o == row.o), None)  # both are in plan order
                     finished = recorded_answer(reader, row)
-                    if ticket is None or ticket.key != row.key or finished is None:  # no such row of data, or damage
+                    if (
+                        ticket is None or ticket.key != row.key or finished is None
+                    ):  # the row is gone, or the record is damaged
                         continue
                     self.looked += 1
                     found = look_at(ticket.sample, finished.answer, expected)
@@ -75,6 +78,6 @@ class Lookout:
 
 
 def expected_by_model(spec: Spec, task: Task) -> dict[str, Expected]:
-    """How the answers to a task should look, by the model that gives them."""
-    told = msgspec.to_builtins(task)
-    return {model.name: expected_of(told, model.params) for model in spec.models}
+    """Return what the answers to a task should look like, by model."""
+    fields = msgspec.to_builtins(task)
+    return {model.name: expected_of(fields, model.params) for model in spec.models}

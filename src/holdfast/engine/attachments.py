@@ -1,9 +1,9 @@
-"""The content of files, put into a request at the moment when it is sent.
+"""Puts the content of files into a request just before it is sent.
 
-Everywhere else, in rows, messages and records, a file is a short reference. Invariant: what is sent is what the
-reference says, checked when it is read, or the request fails with the kind `file` and the name of the file. Memory is
-bounded: content that is sent often is kept up to so many bytes, and few files are read at a time, in threads of our
-own: a solver may keep all the others busy, with agents that wait for the very request that a file belongs to.
+Everywhere else, in rows, messages and records, a file is a short reference with a digest. Invariant: content is checked
+against its reference when it is read; otherwise the request fails with the kind `file` and the name of the file. Memory
+is bounded: a cache of limited size, and few files are read at a time. They are read in threads of their own, because a
+solver may occupy the default pool with agents that wait for the very request that needs a file: a deadlock.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from holdfast.sandbox.snapshots import Blobs
 _KEPT_BYTES_MAX = 16 << 20
 _READ_AT_ONCE = 4
 _BARE = "data"
-"""Under this name (`input_audio: {data: …}`) servers expect base64 alone; elsewhere a `data:` URI."""
+"""Servers expect plain base64 under this name (`input_audio: {data: …}`), and a `data:` URI elsewhere."""
 
 T = TypeVar("T")
 
@@ -37,15 +37,17 @@ class Attachments:
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._kept_bytes = 0
         self._reading = asyncio.Semaphore(_READ_AT_ONCE)
-        self._threads = ThreadPoolExecutor(_READ_AT_ONCE, "holdfast-files")  # none before the first file is read
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
+        self._threads = ThreadPoolExecutor(_READ_AT_ONCE, "holdfast-files")  # threads start with the first file
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = (
+            WeakValueDictionary()
+        )  # one lock per file that is being read
 
     async def put_into(self, messages: list[Message]) -> list[Message]:
-        """The messages with content in place of references. BlobError if a file is missing or damaged."""
-        wanted = set(references_in([message.get("content") for message in messages]))
-        if not wanted:
+        """Return the messages with content instead of references. BlobError if a file is missing or damaged."""
+        references = set(references_in([message.get("content") for message in messages]))
+        if not references:
             return messages
-        encoded = {reference: await self._encoded(reference) for reference in wanted}
+        encoded = {reference: await self._encoded(reference) for reference in references}
 
         def change(text: str, name: str) -> str:
             found = encoded.get(text)
@@ -54,12 +56,12 @@ class Attachments:
         return [{**each, "content": with_strings(each.get("content"), change)} for each in messages]
 
     async def read(self, text: str) -> bytes:
-        """For a solver that wants the content itself."""
+        """Return the content of one file."""
         async with self._reading:
             return await self._in_thread(read_blob, text)
 
     async def _encoded(self, text: str) -> str:
-        """As a `data:` URI."""
+        """Return a file as a `data:` URI."""
         found = self._kept.get(text)
         if found is not None:
             self._kept.move_to_end(text)
@@ -97,6 +99,6 @@ def _parsed(text: str) -> Reference:
 
 
 def blobs_of(run: str) -> Blobs:
-    """For the one writer of a run. Nothing is looked at before it is asked for."""
+    """Return access to the blobs of a run, for its writer. Opens nothing yet."""
     store = BlobStore(run)
     return Blobs(store.keep_pieces, store.sync, partial(read_pieces, run), store.remove_leftovers)

@@ -1,11 +1,12 @@
-"""What a run may use, over all its resumes: no request is sent that would go beyond it, as far as can be foreseen.
+"""The budget of a run, over all its resumes: no request is sent that is expected to exceed it.
 
-Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, in any
-process, before that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses
-beyond its budget is what single answers take more than all before them. A request that does not fit waits until those
-under way have ended; if it does not fit then, the run stops.
+Before a request is sent, an estimate of what it may use is reserved: the largest use so far of this model, in any
+process; before the first answer, what `max_tokens` allows. Without either, one request is sent alone. So a run exceeds
+its budget at most by what single answers use more than all answers before them. A request that does not fit waits until
+those under way have ended; if it does not fit then, the run stops.
 
-Counted is what is recorded: answers, and failures with their tries. What is replayed was paid before, and counted then.
+What counts is what is recorded: answers, and failures with their tries. Replayed steps were paid and counted before. A
+crash loses no count: the next process reads the totals from the journal.
 """
 
 import asyncio
@@ -26,16 +27,16 @@ from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
 Name = tuple[str, str]
-"""Of an evaluated model, or of a role: the other of the two is empty."""
+"""(evaluated model, role): one of the two is empty."""
 Stop = Callable[[str, float | None], None]
-"""Gets the reason, and how many seconds what is under way may still take; None is as long as ever."""
-_GUESSED_OUTPUT = 1000
-"""Tokens that an answer in a job may have, where nothing tells."""
+"""Receives the reason and the grace period for requests under way; None is the spec's own."""
+_GUESSED_OUTPUT_TOKENS = 1000
+"""Output tokens of a request in a batch job without `max_tokens`, before any answer."""
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """Of all that can be limited, but for time."""
+    """Everything that can be limited except time."""
 
     cost_usd: float = 0.0
     tokens: float = 0.0
@@ -57,14 +58,14 @@ _NOTHING = Amount()
 
 
 class Budget:
-    """One run's. Every request of every model and role goes through `watched`."""
+    """The budget of one run. Every request of every model and role passes the functions that `limit` returns."""
 
     def __init__(self, limits: RunLimits, story: Story, prices: Mapping[Name, Price | None], stop: Stop) -> None:
-        """`stop` is called once."""
+        """`stop` is called once, when a limit is reached."""
         self._limits = limits
         self._is_limited = _is_limited(limits)
         self._stop = stop
-        self._dearest: dict[Name, Amount] = {}
+        self._largest: dict[Name, Amount] = {}
         self.spent = Amount()
         for cell, roles in story.bills.items():
             for role, bill in roles.items():
@@ -74,43 +75,43 @@ class Budget:
                 if bill.largest.requests:
                     self._note(name, _amount(price, bill.largest, 1))
         self._worked_seconds = story.worked_seconds
-        self._set_aside = Amount()
-        self._under_way = 0
+        self._reserved = Amount()
+        self._in_flight = 0
         self._waiting: list[asyncio.Future[None]] = []
         self.reached = ""
-        """Which limit, in a sentence; empty as long as there is none."""
+        """The limit that was reached, as a message; empty before."""
 
     def change(self, limits: RunLimits) -> None:
-        """Others, from now on."""
+        """Apply other limits, also to requests that wait."""
         self._limits = limits
         self._is_limited = _is_limited(limits)
         self._wake()
 
     def look_at_clock(self, seconds: float) -> None:
-        """`seconds`: how long this process has worked."""
+        """Stop the run if its time is used up. `seconds`: how long this process has worked."""
         limit = self._limits.seconds
         worked = self._worked_seconds + seconds
         if limit is not None and worked >= limit:
             self._end(f"limits.run.seconds is {limit:g}, and the run has worked for {worked:.0f} s", None)
 
-    def watched(self, name: Name, asking: Asking) -> Asking:
-        """The same model, asked only while there is something left."""
+    def limit(self, name: Name, asking: Asking) -> Asking:
+        """Return the same model, with requests that are sent only while the budget lasts."""
 
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            aside = _NOTHING
-            if self._is_choosy:
-                aside = await self._admitted(_Asked(name, asking.price, messages, params))
-            self._begin(aside)
+            reserved = _NOTHING
+            if self._must_check:
+                reserved = await self._admit(_PendingRequest(name, asking.price, messages, params))
+            self._begin(reserved)
             try:
                 answer, tries = await asking.ask(messages, params, tools)
-                self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
+                self._record(name, _amount(asking.price, answer.usage.of_one(), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
             finally:
-                self._leave(aside)
+                self._leave(reserved)
             return answer, tries
 
         batched = asking.batched
@@ -119,55 +120,57 @@ class Budget:
             step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int, str]:
             assert batched is not None
-            aside = _NOTHING
-            if self._is_choosy:
-                aside = await self._admitted(_Asked(name, asking.price, messages, params, in_job=True))
-            self._begin(aside)
+            reserved = _NOTHING
+            if self._must_check:
+                reserved = await self._admit(_PendingRequest(name, asking.price, messages, params, in_job=True))
+            self._begin(reserved)
             try:
                 answer, tries, job = await batched(step, messages, params, tools)
-                self._count(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
+                self._record(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
             finally:
-                self._leave(aside)
+                self._leave(reserved)
             return answer, tries, job
 
         return msgspec.structs.replace(asking, ask=ask, batched=ask_in_batch if batched is not None else None)
 
     @property
-    def _is_choosy(self) -> bool:
-        """Whether a request may have to wait: most runs have no limits, and every request passes here."""
+    def _must_check(self) -> bool:
+        """Whether a request may have to wait. A shortcut: most runs have no limits."""
         return self._is_limited or bool(self.reached)
 
-    async def _admitted(self, asked: "_Asked") -> Amount:
-        """Wait until a request may be sent. What it may take is to be set aside at once, until `_leave`."""
-        foreseen = self._foreseen(asked)
-        while not self._fits(foreseen):
+    async def _admit(self, asked: "_PendingRequest") -> Amount:
+        """Wait until a request may be sent; return the amount that the caller must reserve before it awaits again."""
+        estimate = self._estimate(asked)
+        while not self._fits(estimate):
             with Held():
                 await self._wait()
-            foreseen = self._foreseen(asked)  # those before it tell more now
-        return foreseen
+            estimate = self._estimate(asked)  # the answers since then are a better estimate
+        return estimate
 
-    def _begin(self, aside: Amount) -> None:
-        self._under_way += 1
-        if aside is not _NOTHING:
-            self._set_aside += aside
+    def _begin(self, reserved: Amount) -> None:
+        self._in_flight += 1
+        if reserved is not _NOTHING:
+            self._reserved += reserved
 
-    def _leave(self, aside: Amount) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._set_aside = _NOTHING
-        elif aside is not _NOTHING:
-            self._set_aside -= aside
+    def _leave(self, reserved: Amount) -> None:
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._reserved = _NOTHING
+        elif reserved is not _NOTHING:
+            self._reserved -= reserved
         self._wake()
 
-    def _fits(self, foreseen: Amount) -> bool:
-        """Alone, whatever fits a little: so the budget is used up, and no more than one answer beyond it."""
+    def _fits(self, estimate: Amount) -> bool:
+        """A request that is alone is sent while anything is left. So the budget is used up, and exceeded by at most one
+        answer.
+        """
         if self.reached:
             return False
-        alone = not self._under_way
-        after = self.spent if alone else self.spent + self._set_aside + foreseen
+        alone = not self._in_flight
+        after = self.spent if alone else self.spent + self._reserved + estimate
         for name in ("cost_usd", "tokens", "requests"):
             limit, amount = getattr(self._limits, name), getattr(after, name)
             if limit is not None and (amount >= limit if alone else amount > limit):
@@ -183,7 +186,7 @@ class Budget:
         await waiting
 
     def _wake(self) -> None:
-        """Whoever waits looks again. After the end nobody does: the engine ends them."""
+        """Let waiting requests check again. After the limit is reached they stay: the engine cancels them."""
         if self._waiting and not self.reached:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
@@ -191,31 +194,31 @@ class Budget:
                     each.set_result(None)
 
     def _end(self, why: str, grace_seconds: float | None) -> None:
-        """What is under way is paid for: it may end, each within its own time-out, unless time is what is used up."""
+        """Requests under way are paid for: they may end within their own time-outs, unless the limit is one of time."""
         if not self.reached:
             self.reached = why
             self._stop(f"budget: {why}", grace_seconds)
 
-    def _count(self, name: Name, used: Amount) -> None:
+    def _record(self, name: Name, used: Amount) -> None:
         self.spent += used
         self._note(name, used)
 
     def _note(self, name: Name, used: Amount) -> None:
-        dearest = self._dearest.get(name, _NOTHING)
-        if used.cost_usd > dearest.cost_usd or used.tokens > dearest.tokens or name not in self._dearest:
-            self._dearest[name] = dearest.at_least(used)
+        largest = self._largest.get(name, _NOTHING)
+        if used.cost_usd > largest.cost_usd or used.tokens > largest.tokens or name not in self._largest:
+            self._largest[name] = largest.at_least(used)
 
-    def _foreseen(self, asked: "_Asked") -> Amount:
-        known = self._dearest.get(asked.name)
+    def _estimate(self, asked: "_PendingRequest") -> Amount:
+        known = self._largest.get(asked.name)
         if known is not None:
             return msgspec.structs.replace(known, requests=1.0)
         if self._limits.cost_usd is None and self._limits.tokens is None:
             return Amount(requests=1.0)
-        return asked.most()
+        return asked.upper_bound()
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """A request that wants to be sent."""
+class _PendingRequest(msgspec.Struct, frozen=True):
+    """A request that has not been sent yet."""
 
     name: Name
     price: Price | None
@@ -223,9 +226,11 @@ class _Asked(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     in_job: bool = False
 
-    def most(self) -> Amount:
-        """What it may take, as far as it tells itself. A job of one, to learn more, would take a day."""
-        output = output_limit(self.params) or (_GUESSED_OUTPUT if self.in_job else None)
+    def upper_bound(self) -> Amount:
+        """Return what it may use at most; infinite if unknown: then it is sent alone. In a batch job a guess must do:
+        waiting for a job of one request could take a day.
+        """
+        output = output_limit(self.params) or (_GUESSED_OUTPUT_TOKENS if self.in_job else None)
         if output is None:
             return Amount(math.inf, math.inf, 1.0)
         usage = Usage(sum(map(count_message_tokens, self.messages)), output)
@@ -237,7 +242,7 @@ def _is_limited(limits: RunLimits) -> bool:
 
 
 def output_limit(params: Mapping[str, Any]) -> int | None:
-    """How many tokens an answer may have, if the parameters say."""
+    """Return how many tokens an answer may have; None if the parameters do not say."""
     given = (params.get(name) for name in _OUTPUT_LIMITS)
     return next((each for each in given if isinstance(each, int) and not isinstance(each, bool)), None)
 

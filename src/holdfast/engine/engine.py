@@ -1,7 +1,10 @@
-"""The engine: joins a plan, models, solvers and scorers with one journal, and keeps them busy.
+"""The scheduler: runs the samples of one plan with its models, solvers and scorers, and records to one journal.
 
-Each cell has workers of its own, so that a slow model does not hold up a fast one; the run, each task and each model
-have limits that all of them share. Totals always add up: finished + failed + unfinished = planned.
+Each cell has its own workers, so that a slow model does not hold up a fast one. The limits of the run, of each task and
+of each model are shared by all workers. Invariant: finished + failed + unfinished = planned.
+
+A crash leaves only records: steps of samples in flight, and answers without scores. The next process replays the former
+(`_answer`) and scores the latter (`_start_scoring`).
 """
 
 import asyncio
@@ -18,18 +21,19 @@ from holdfast.bridge.server import Bridge
 from holdfast.engine.anomaly_scan import Lookout, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
 from holdfast.engine.budget import Budget
-from holdfast.engine.client import Line, Post, allowance_of, open_batch_api
-from holdfast.engine.earlier_scores import Earlier, Sources
-from holdfast.engine.failures import containing, secrets_of
-from holdfast.engine.history import read_jobs, read_judged, read_past
-from holdfast.engine.in_flight import Flight
-from holdfast.engine.sample import NO_PAST, Kit, Outcome, Sampler
+from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
+from holdfast.engine.earlier_scores import EarlierScores, ScoreSources
+from holdfast.engine.failures import contain_exits, secrets_of
+from holdfast.engine.history import read_history, read_jobs, read_judged
+from holdfast.engine.in_flight import InFlightSample
+from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
-from holdfast.engine.scoring import NOTHING, Bench, Groups, Member
+from holdfast.engine.scoring import NO_JUDGE_HISTORY, Member, RepeatGroups, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.models.batch.jobs import Desk
 from holdfast.models.batch.queue import Batches
+from holdfast.models.opening import open_batch_api
 from holdfast.models.pacing.queue import Places
 from holdfast.plan import Work, judges_of
 from holdfast.records.decoder import FactDecoder
@@ -37,7 +41,7 @@ from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.samples import Answer, Usage
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer
-from holdfast.solve import Allowance, Asking, Means, sandboxes_of
+from holdfast.solve import Asking, AttemptLimits, Means, sandboxes_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
@@ -46,13 +50,13 @@ _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 _STUBBORN_SECONDS = 2.0
-"""How long code that will not be cancelled is waited for; then the run ends without it."""
+"""How long to wait for code that ignores its cancellation; then the run ends without it."""
 _UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
 _finished = FactDecoder(SampleFinished)
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Everything that a run needs beside its journal."""
+    """Everything that a run needs besides its journal."""
 
     run: str
     journal_folder: str
@@ -63,23 +67,23 @@ class Job(msgspec.Struct, frozen=True):
     evaluation: str
     cells: Sequence[Cell]
     tell: Callable[..., None] = lambda event, message, **facts: None
-    """Gets a dotted event name and a sentence."""
+    """Receives a dotted event name, a message, and fields for the log."""
     answers: bool = True
-    """False: score what is answered, and ask the evaluated models nothing."""
-    sources: Mapping[str, Sources] = msgspec.field(default_factory=dict)
-    """By task: which scorers need not be asked again, and whose scores are taken over."""
+    """False: only score existing answers; send nothing to the evaluated models."""
+    sources: Mapping[str, ScoreSources] = msgspec.field(default_factory=dict)
+    """By task: which scorers have not changed since earlier evaluations, so that their scores are copied."""
 
 
 class Progress(msgspec.Struct):
-    """How far a run is; replaced in place, for whoever shows it."""
+    """How far a run is. Updated in place; progress displays read it."""
 
     planned: int
     finished: int = 0
     failed: int = 0
     before: int = 0
-    """Finished before this process began, or failed and left so."""
+    """Finished or failed before this process began."""
     retried: int = 0
-    """Requests that were made again."""
+    """How many requests were retried."""
     live: int = 0
     replayed: int = 0
     usage: Usage = Usage()
@@ -87,27 +91,27 @@ class Progress(msgspec.Struct):
     started: float = 0.0
     last_failure: str = ""
     last_retry: str = ""
-    """Why a request was made again."""
+    """Why the last retry was made."""
     sending: int = 0
     """Requests that are under way."""
     at_once: int = 0
-    """As many as the lines that are in use let through at a time."""
+    """How many requests the models that are in use may have under way."""
     held: str = ""
-    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
+    """Why requests wait before they are sent: a rate limit, a server that is down."""
     scored: int = 0
-    """Answers of an earlier process that were scored."""
+    """Answers of earlier processes that this one scored."""
     taken: int = 0
-    """Scores that were taken over from earlier evaluations."""
+    """Scores copied from earlier evaluations."""
     anomalies: int = 0
-    """That were found in answers of this process."""
+    """Anomalies found in answers of this process."""
     batch_jobs: int = 0
-    """Jobs of batch APIs that are waited for."""
+    """Open jobs at batch APIs."""
     batch_requests: int = 0
-    """Requests in them."""
+    """Requests in open batch jobs."""
     batch_since: float = 0.0
-    """When the oldest of them was announced, by the clock of `started`."""
+    """When the oldest open job was created, by the clock of `started`."""
     mirror_behind: float = 0.0
-    """For how many seconds the mirror has not had all, if that is longer than it should."""
+    """How many seconds the mirror is behind; 0 while that is within its interval."""
 
 
 class Engine:
@@ -123,7 +127,6 @@ class Engine:
         )
         self._clock = clock
         self._job = job
-        self._clock = clock
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
@@ -134,49 +137,52 @@ class Engine:
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
         everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
-        heard = self._count_retry, self.tell
-        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *heard) for each in job.spec.models}
-        self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
+        report = self._count_retry, self.tell
+        self._clients = {
+            each.name: ModelClient(each, f"models.{each.name}", everywhere, *report) for each in job.spec.models
+        }
+        self._roles = {
+            name: ModelClient(each, f"roles.{name}", everywhere, *report) for name, each in job.spec.roles.items()
+        }
         self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
-        self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
-        self._earlier = Earlier(job.run, job.evaluation, job.sources)
+        self._groups = RepeatGroups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
+        self._earlier = EarlierScores(job.run, job.evaluation, job.sources)
         self._bridge = Bridge()
         self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
         self._judges = judges_of(job.spec, job.works)
-        self._kits = {name: self._kit(work) for name, work in job.works.items()}
+        self._setups = {name: self._task_setup(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
-        writer.on_failure(self.stop_now)  # an answer that cannot be recorded must not be paid for
+        writer.on_failure(self.stop_now)  # do not pay for answers that cannot be recorded
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
-        self._crews: dict[int, int] = {}
+        self._worker_counts: dict[int, int] = {}
         self._stopping = False
         self._draining: asyncio.Task[None] | None = None
         self._stopped_at: float | None = None
         self.reason = ""
-        """Why it was stopped."""
+        """Why the run was stopped."""
         self.cancelled = False
         self.over_budget = ""
-        """Which limit stopped it, in a sentence."""
+        """The budget that stopped the run, as a message; empty if none did."""
         self.stopped_cells: dict[tuple[str, str], str] = {}
-        """Cells whose model cannot be asked, by task and model, with why. Their samples stay unfinished."""
+        """By task and model: cells whose model cannot be used, and why. Their samples stay unfinished."""
 
     @property
     def progress(self) -> Progress:
-        """As it is now."""
-        lines, progress = self._all_lines(), self._progress
-        progress.sending = sum(line.sending for line in lines)
-        progress.at_once = sum(line.pace.window.size for line in lines if line.sending or line.turns.waiting)
-        progress.held = "; ".join(filter(None, (line.is_held() for line in lines)))
+        clients, progress = self._all_clients(), self._progress
+        progress.sending = sum(client.sending for client in clients)
+        progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
+        progress.held = "; ".join(filter(None, (client.wait_reason() for client in clients)))
         return progress
 
-    def _all_lines(self) -> tuple[Line, ...]:
-        return (*self._lines.values(), *self._roles.values())
+    def _all_clients(self) -> tuple[ModelClient, ...]:
+        return (*self._clients.values(), *self._roles.values())
 
     async def run(self) -> None:
-        """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
-        with _fewer_collections(), containing():
+        """Answer and score everything that is missing. Raises only what stops the whole run, not a sample's failure."""
+        with _fewer_collections(), contain_exits():
             try:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
@@ -194,8 +200,10 @@ class Engine:
                 await self._end()
 
     def stop(self, reason: str = "stopped", *, cancelled: bool = False, grace_seconds: float | None = None) -> None:
-        """Begin nothing new, let requests that are under way end within the spec's grace, then stop. Whoever stops a
-        run that waits at its budget does not wait as long.
+        """Begin nothing new, wait up to the grace period for requests under way, then stop.
+
+        A second call shortens the wait of a run that reached its budget: there requests may otherwise end in their own
+        time, because they are paid for.
         """
         grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
         if self._stopping:
@@ -206,8 +214,8 @@ class Engine:
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
-        for line in self._all_lines():
-            line.drain()
+        for client in self._all_clients():
+            client.drain()
         self._draining = asyncio.ensure_future(self._drain(grace))
 
     def _stop_at_budget(self, reason: str, grace_seconds: float | None) -> None:
@@ -219,19 +227,19 @@ class Engine:
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        lines = self._all_lines()
-        while (any(line.is_busy for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        clients = self._all_clients()
+        while (any(client.is_busy for client in clients) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
-            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
+            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # let samples that have their answer save it
         self.stop_now()
 
     def _is_calling(self) -> bool:
-        """Whether a tool is being called: one that must not be called twice had better end."""
+        """Whether a tool is being called. Wait for it: a call that must not be repeated would fail its sample."""
         return any(flight.steps is not None and flight.steps.calling for flight in self._sampler.flights)
 
     def stop_now(self) -> None:
-        """What is in flight is left unfinished, with its steps recorded."""
+        """Cancel all samples in flight. They stay unfinished; their steps are recorded."""
         self._stopping = True
         self._stopped_at = self._stopped_at or time.monotonic()
         self._sampler.close()
@@ -239,17 +247,17 @@ class Engine:
             worker.cancel()
 
     def leave(self) -> None:
-        """Stop now, and let nobody wait for what can be done at the next start."""
+        """Stop now, and skip work at the end of the journal that the next start can do."""
         self.stop_now()
         self._writer.hurry()
 
     def tell(self, event: str, message: str) -> None:
-        """Into the run's log."""
+        """Write to the run's log."""
         self._job.tell(event, message)
 
     @property
-    def flights(self) -> Collection[Flight]:
-        """The samples that are being answered or scored."""
+    def flights(self) -> Collection[InFlightSample]:
+        """Samples that are being answered or scored."""
         return self._sampler.flights
 
     @property
@@ -258,11 +266,11 @@ class Engine:
 
     @property
     def spec(self) -> Spec:
-        """As it is in force now: a live run can be tuned."""
+        """The spec with the limits in force now: a live run can be tuned."""
         return self._job.spec
 
     async def _wait(self) -> None:
-        """Until all workers are through, or will not be stopped; a tuned run may get more of them meanwhile."""
+        """Wait for all workers; for those that ignore their cancellation only a short time. `tune` may add workers."""
         done: set[asyncio.Task[None]] = set()
         while len(done) < len(self._workers):
             workers = list(self._workers)
@@ -288,8 +296,8 @@ class Engine:
         await self._earlier.close()
         await self._bridge.close()
         self._sandboxes.close()
-        for line in self._all_lines():
-            await line.close()
+        for client in self._all_clients():
+            await client.close()
         self._reader.close()
 
     def _start_workers(self, cell: Cell) -> None:
@@ -299,48 +307,48 @@ class Engine:
             self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done and ordinal not in failed
         )
         self._tickets[cell.first] = tickets
-        self._crews[cell.first] = 0
-        self._strengthen(cell)
+        self._worker_counts[cell.first] = 0
+        self._spawn_workers(cell)
 
-    def _strengthen(self, cell: Cell) -> None:
-        """As many workers as could be busy; what they may do at once is limited elsewhere."""
+    def _spawn_workers(self, cell: Cell) -> None:
+        """Start as many workers as could be busy. What they do at once is limited by `Places`."""
         model = next(model for model in self._job.spec.models if model.name == cell.model)
-        wanted = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
-        if model.batch is not None:  # whoever waits for a job needs neither a connection nor anybody's turn
-            wanted = min(cell.count, model.batch.samples)
-        for _ in range(wanted - self._crews[cell.first]):
-            self._crews[cell.first] += 1
+        count = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
+        if model.batch is not None:  # a sample that waits for a batch job holds no connection
+            count = min(cell.count, model.batch.samples)
+        for _ in range(count - self._worker_counts[cell.first]):
+            self._worker_counts[cell.first] += 1
             self._workers.append(asyncio.create_task(self._work(cell, self._tickets[cell.first])))
 
     def tune(self, spec: Spec) -> None:
-        """Other limits, at once. Everything else in the spec is as it was."""
+        """Apply the limits of `spec` at once. Nothing else in it differs from the spec in force."""
         self._job = msgspec.structs.replace(self._job, spec=spec)
         self._samples.change(spec.concurrency.samples)
         self._scoring.change(spec.concurrency.score)
         self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
         self.budget.change(spec.limits.run)
         for model in spec.models:
-            self._lines[model.name].tune(model)
+            self._clients[model.name].tune(model)
         for name, model in spec.roles.items():
             self._roles[name].tune(model)
         for task in spec.tasks:
             self._tasks[task.name].change(task.max_samples or _UNLIMITED)
         for cell in self._job.cells if not self._stopping else ():
             if cell.first in self._tickets:
-                self._strengthen(cell)
+                self._spawn_workers(cell)
 
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
-        kit, task = self._kits[cell.task], self._tasks[cell.task]
+        setup, task = self._setups[cell.task], self._tasks[cell.task]
         more = True
         while more and not self._is_over(cell):
-            if not task.take():  # whoever waits for its task must not hold a place of the run
+            if not task.take():  # before the place of the run: a worker that waits here must not hold one
                 await task.wait()
             try:
-                more = await self._answer_next(tickets, kit, self._batched.get(cell.model, self._samples))
+                more = await self._answer_next(tickets, setup, self._batched.get(cell.model, self._samples))
             finally:
                 task.give_back()
 
-    async def _answer_next(self, tickets: Tickets, kit: Kit, places: Places) -> bool:
+    async def _answer_next(self, tickets: Tickets, setup: TaskSetup, places: Places) -> bool:
         if not places.take():
             await places.wait()
         try:
@@ -348,7 +356,7 @@ class Engine:
                 return False
             ticket = tickets.at_hand() or await tickets.next()
             if ticket is not None:
-                await self._answer(ticket, kit)
+                await self._answer(ticket, setup)
             return ticket is not None
         finally:
             places.give_back()
@@ -357,28 +365,28 @@ class Engine:
         return self._stopping or (cell.task, cell.model) in self.stopped_cells
 
     def _stop_cell(self, task: str, model: str, why: str) -> None:
-        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished; so does a
-        sample that was just beginning, and calls this again.
+        """Begin nothing more in a cell whose model cannot be used, and leave its samples unfinished. Samples that were
+        just beginning call this again.
         """
         is_new = (task, model) not in self.stopped_cells
         self.stopped_cells.setdefault((task, model), why)
         self._sampler.leave(task, model)
         if is_new:
             self._job.tell(
-                "cell.stopped", f"{task} with {model} is asked no more, the rest of it stays unfinished: {why}"
+                "cell.stopped", f"task {task} with model {model} is stopped, its other samples stay unfinished: {why}"
             )
 
-    async def _answer(self, ticket: Ticket, kit: Kit) -> None:
+    async def _answer(self, ticket: Ticket, setup: TaskSetup) -> None:
         progress = self._progress
         progress.in_flight += 1
         try:
             trail = self._fold.trails.pop(ticket.o, None)
             if trail is None:
-                await self._sampler.answer(ticket, kit, NO_PAST)
+                await self._sampler.answer(ticket, setup, NO_HISTORY)
                 return
             async with self._loads.hold(self._fold.large.pop(ticket.o, 0)):
-                past = await asyncio.to_thread(read_past, trail, self._record_at)
-                await self._sampler.answer(ticket, kit, past)
+                past = await asyncio.to_thread(read_history, trail, self._record_at)
+                await self._sampler.answer(ticket, setup, past)
         finally:
             progress.in_flight -= 1
 
@@ -397,12 +405,12 @@ class Engine:
         progress.usage += outcome.spent.usage
 
     def _open_batches(self) -> None:
-        """For models that are asked in jobs, and for those that still have some with their server."""
-        named = {f"models.{each.name}": (each, self._lines[each.name]) for each in self._job.spec.models}
+        """Open the batch APIs of models that use them now, or that have open jobs of an earlier process."""
+        named = {f"models.{each.name}": (each, self._clients[each.name]) for each in self._job.spec.models}
         named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
-        lines = {each.line for each in self._fold.story.jobs.values()}
-        for place, (model, line) in named.items():
-            if model.batch is None and place not in lines:
+        with_open_jobs = {each.line for each in self._fold.story.jobs.values()}
+        for place, (model, client) in named.items():
+            if model.batch is None and place not in with_open_jobs:
                 continue
             desk = Desk(
                 line=place,
@@ -414,26 +422,25 @@ class Engine:
                 tell=self._job.tell,
                 retried=self._count_retry,
                 stop=self._stop_for_batch,
-                refuse=line.refuse,
+                refuse=client.close_to_requests,
                 changed=self._count_batches,
             )
-            line.batches = Batches(desk)
+            client.batches = Batches(desk)
 
     async def _begin_batches(self) -> None:
-        """With what earlier processes left at the servers."""
+        """Collect the jobs that earlier processes left at the servers."""
         left = list(self._fold.story.jobs.values())
-        for line in (*self._lines.values(), *self._roles.values()):
-            if line.batches is not None:
-                its = [each for each in left if each.line == line.batches.line]
-                line.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
+        for client in self._all_clients():
+            if client.batches is not None:
+                its = [each for each in left if each.line == client.batches.line]
+                client.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
 
     def _stop_for_batch(self, why: str) -> None:
         self._job.tell("batch.failed", why)
         self.stop(why)
 
     def _count_batches(self) -> None:
-        lines = (*self._lines.values(), *self._roles.values())
-        every = [line.batches.waiting() for line in lines if line.batches is not None]
+        every = [client.batches.waiting() for client in self._all_clients() if client.batches is not None]
         self._progress.batch_jobs = sum(each.jobs for each in every)
         self._progress.batch_requests = sum(each.requests for each in every)
         oldest = min((each.since for each in every if each.jobs), default=0.0)
@@ -444,7 +451,7 @@ class Engine:
         self._progress.last_retry = why
 
     def _record_at(self, position: Position) -> Entry | None:
-        """One record, from any thread."""
+        """Read one record, in any thread; None if another record is there now."""
         with self._reading:
             entry = self._reader.record_at(position.segment, position.offset)
         return entry if entry is not None and entry.line.n == position.n else None
@@ -454,60 +461,62 @@ class Engine:
         return None if entry is None else _finished.decode(entry.line).answer
 
     def _start_scoring(self, cell: Cell) -> None:
-        """Answers that were recorded by a process that died before it had scored them."""
-        wanted, kit = self._fold.unscored, self._kits[cell.task]
-        if not wanted or not kit.bench.scorers:
+        """Start workers for answers whose process died before it had scored them."""
+        unscored, setup = self._fold.unscored, self._setups[cell.task]
+        if not unscored or not setup.scoring.scorers:
             return
-        tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
-        for _ in range(min(len(wanted), cell.count, self._job.spec.concurrency.score)):
-            self._workers.append(asyncio.create_task(self._score_left_over(tickets, kit)))
+        tickets = Tickets(self._job.run, cell, self._job.spec, setup.work, lambda ordinal: ordinal in unscored)
+        for _ in range(min(len(unscored), cell.count, self._job.spec.concurrency.score)):
+            self._workers.append(asyncio.create_task(self._score_left_over(tickets, setup)))
 
-    async def _score_left_over(self, tickets: Tickets, kit: Kit) -> None:
+    async def _score_left_over(self, tickets: Tickets, setup: TaskSetup) -> None:
         while not self._stopping and (ticket := await tickets.next()) is not None:
             position = self._fold.unscored[ticket.o]
             members = [Member(ticket.o, ticket.key, position.n, position=position)]
-            if kit.groups is not None:
-                members = kit.groups.take_left(ticket)
-            heard = self._fold.judged.pop(ticket.o, None)
+            if setup.groups is not None:
+                members = setup.groups.take_left(ticket)
+            steps = self._fold.judged.pop(ticket.o, None)
             async with self._loads.hold(sum(self._fold.large.pop(each.o, 0) for each in members)):
-                said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
-                done = await self._sampler.score(ticket, kit, members, said)
+                history = NO_JUDGE_HISTORY
+                if steps is not None:
+                    history = await asyncio.to_thread(read_judged, steps, self._record_at)
+                done = await self._sampler.score(ticket, setup, members, history)
             self._progress.taken += done.taken
             if done.records:
                 self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _start_looking(self) -> None:
-        """Answers that were recorded with an older list of anomalies, or with none."""
+        """Scan answers that were checked with an older list of anomalies, or with none."""
         job = self._job
         if job.answers and job.spec.anomalies and self._fold.unlooked.count and not self._stopping:
-            lookout = Lookout(job.run, job.spec, job.works, job.cells)
-            self._workers.append(asyncio.create_task(lookout.look(job.journal_folder, self._writer)))
+            scan = Lookout(job.run, job.spec, job.works, job.cells)
+            self._workers.append(asyncio.create_task(scan.look(job.journal_folder, self._writer)))
 
-    def _kit(self, work: Work) -> Kit:
+    def _task_setup(self, work: Work) -> TaskSetup:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        watched = self.budget.watched
-        roles = {name: watched(("", name), line.asking(files)) for name, line in self._roles.items()}
+        limited = self.budget.limit
+        roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
         secrets = secrets_of(spec)
-        means = Means(
+        resources = Means(
             models={},
-            allowance=allowance_of(spec),
+            allowance=attempt_limits(spec),
             read_file=None if files is None else files.read,
             secrets=secrets,
-            open_door=self._bridge.open,
+            open_endpoint=self._bridge.open,
             open_box=self._sandboxes.opener(work.task.sandbox, None if files is None else files.read),
         )
-        return Kit(
+        return TaskSetup(
             work=work,
-            means={
-                model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
-                for model in self._lines
+            resources={
+                model: msgspec.structs.replace(resources, models=self._models(work.task.name, model, files))
+                for model in self._clients
             },
-            bench=Bench(
+            scoring=ScoringSetup(
                 scorers=self._job.scorers.get(work.task.name, ()),
                 evaluation=self._job.evaluation,
                 places=self._scoring,
-                means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
+                resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
             ),
@@ -519,16 +528,16 @@ class Engine:
         )
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
-        """What the samples of one cell may ask, by role."""
+        """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
         cells = (each for each in self._job.cells if _is_of(each, task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
-        post = Post(partial(self._stop_cell, task, model), has_answers)
-        watched = self.budget.watched
-        asked = {"": watched((model, ""), self._lines[model].asking(files, post))}
-        for role, line in self._roles.items():
+        health = CellHealth(partial(self._stop_cell, task, model), has_answers)
+        limited = self.budget.limit
+        models = {"": limited((model, ""), self._clients[model].handle(files, health))}
+        for role, client in self._roles.items():
             if role not in self._judges:
-                asked[role] = watched(("", role), line.asking(files, post))
-        return asked
+                models[role] = limited(("", role), client.handle(files, health))
+        return models
 
 
 def _is_of(cell: Cell, task: str, model: str) -> bool:
@@ -536,20 +545,20 @@ def _is_of(cell: Cell, task: str, model: str) -> bool:
 
 
 def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
-    """By the evaluated model's name, or the role's."""
+    """Return prices by (evaluated model, role), one of which is empty."""
     models = {(model.name, ""): model.price for model in spec.models}
     return models | {("", role): model.price for role, model in spec.roles.items()}
 
 
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:
-    """The tasks of which a scorer asks for all repeats at once."""
+    """Return the tasks with a scorer that needs all repeats of a sample at once."""
     return [task for task, each in scorers.items() if any(scorer.group for scorer in each)]
 
 
 @contextlib.contextmanager
 def _fewer_collections() -> Iterator[None]:
-    """Hundreds of samples in flight are many objects and hardly a cycle: looking for cycles after every 700 new ones
-    took a sixth of the time of a run over HTTP.
+    """Make the garbage collector run less often. Hundreds of samples in flight are many objects with hardly a cycle:
+    collecting after every 700 new ones took a sixth of the time of a run over HTTP.
     """
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], _COLLECT_AFTER) if before[0] else 0, *before[1:])

@@ -1,4 +1,8 @@
-"""What became of a sample's code: exceptions as failures with a kind, and cancellations that are not the engine's."""
+"""Failures of user code: exceptions become recorded failures with a kind, and exits and cancellations are contained.
+
+Invariant: secrets are removed before a failure is cut to its length and recorded. While a run works (`contain_exits`),
+SystemExit and KeyboardInterrupt in a task that user code created do not end the process.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.in_flight import Flight
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, told
 from holdfast.journal.blobs import BlobError
 from holdfast.models.credentials import credentials_of
@@ -29,33 +33,33 @@ _MESSAGE_MAX = 2000
 _DETAIL_MAX = 8000
 _LINE_MAX = 1000
 _FRAMES_MAX = 10
-"""So many of the outermost and so many of the innermost frames: the way in, and where it broke."""
+"""How many of the outermost and of the innermost frames of a long traceback are kept."""
 _CHARACTERS_MIN = 8
-"""Of a secret that nothing but its name gives away: `KEYBOARD=us` is none."""
+"""Shorter values of variables that are only named like a credential are not secret: `KEYBOARD=us`."""
 _VARIABLE = re.compile(r"\$\{(\w+)")
 _WHOLE = re.compile(r"\$\{[^}]*\}")
-"""An address that is all in a variable: it is needed to understand an error."""
+"""A URL that comes whole from one variable is not redacted: it is needed to understand an error."""
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LOOPS = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
 
 def failure_of(kind: str, error: BaseException, secrets: Sequence[str] = ()) -> Failure:
-    """An exception as a record. Never raises: the exception's own `__str__` is the user's code too."""
-    return redacted(Failure(kind, told(error), own_lines(error)), secrets)
+    """Return an exception as a redacted failure. Never raises, although `__str__` of the exception is user code too."""
+    return redacted(Failure(kind, told(error), user_traceback(error)), secrets)
 
 
-def own_lines(error: BaseException) -> str:
-    """The traceback without the frames that are ours or the event loop's. Empty if nothing else is in it."""
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback without frames of Holdfast and the event loop; empty if there are no others."""
     trace = traceback.TracebackException.from_exception(error)
-    found = [_keep_own(each) for each in _every(trace)]
+    found = [_drop_our_frames(each) for each in _all_in(trace)]
     if not any(found):
         return ""
-    lines = [_shortened(line) for line in trace.format()]
+    lines = [_shorten(line) for line in trace.format()]
     return "".join(lines)
 
 
 def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
-    """Cut to its bounds after the secrets are out of it: half a secret would not be found."""
+    """Remove secrets, then cut to length: the other way round, half a secret would stay."""
     message, detail = redact(failure.message, secrets), redact(failure.detail, secrets)
     return msgspec.structs.replace(
         failure, message=writable(message)[:_MESSAGE_MAX], detail=writable(detail)[-_DETAIL_MAX:]
@@ -68,8 +72,8 @@ def is_ours(file: str) -> bool:
 
 
 def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """What must not be in a record: values of the variables that the spec takes keys, headers and addresses from, and
-    of those that are called like a credential, and passwords of proxies.
+    """Return the values that must not be in a record: of variables that the spec uses for keys, headers and addresses,
+    of variables named like a credential, and passwords of proxies.
     """
     named: set[str] = set()
     unnamed: set[str] = set()
@@ -87,7 +91,7 @@ def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str
 
 
 def _proxy_passwords(environ: Mapping[str, str]) -> Iterator[str]:
-    """As they stand in the URL, and as they are meant."""
+    """Yield them as written in the URL and percent-decoded."""
     for name, value in environ.items():
         if name.upper().endswith("_PROXY"):
             with contextlib.suppress(ValueError):
@@ -96,7 +100,7 @@ def _proxy_passwords(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _server_texts(value: Any, inside: bool = False) -> Iterator[str]:
-    """All that a solver's arguments say of MCP servers."""
+    """Yield all texts in a solver's arguments that describe MCP servers."""
     if isinstance(value, dict):
         for name, each in value.items():
             whole = name == "url" and isinstance(each, str) and _WHOLE.fullmatch(each)
@@ -108,33 +112,33 @@ def _server_texts(value: Any, inside: bool = False) -> Iterator[str]:
         yield value
 
 
-def _every(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """An exception, those that it came from, and those of a group."""
-    yield told
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+def _all_in(trace: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """Yield an exception, its causes, and the members of a group."""
+    yield trace
+    for other in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
         if other is not None:
-            yield from _every(other)
+            yield from _all_in(other)
 
 
-def _keep_own(told: traceback.TracebackException) -> bool:
-    """Whether a frame of the user's is left. An exception without one, that ours was handling, is not told at all."""
-    own = [frame for frame in told.stack if not is_ours(frame.filename)]
+def _drop_our_frames(trace: traceback.TracebackException) -> bool:
+    """Remove our frames; return whether frames of the user are left. A context with only our frames is dropped."""
+    own = [frame for frame in trace.stack if not is_ours(frame.filename)]
     middle = len(own) - 2 * _FRAMES_MAX
     if middle > 0:
         gap = traceback.FrameSummary(f"… {middle} more …", 0, "…", lookup_line=False, line="")
         own[_FRAMES_MAX:-_FRAMES_MAX] = [gap]
-    told.stack = traceback.StackSummary.from_list(own)
-    context = told.__context__
+    trace.stack = traceback.StackSummary.from_list(own)
+    context = trace.__context__
     if (
         context is not None
-        and not told.__suppress_context__
+        and not trace.__suppress_context__
         and all(is_ours(frame.filename) for frame in context.stack)
     ):
-        told.__context__ = None
+        trace.__context__ = None
     return bool(own)
 
 
-def _shortened(line: str) -> str:
+def _shorten(line: str) -> str:
     return line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}…\n"
 
 
@@ -144,50 +148,50 @@ _FINAL_KINDS = {
     "too_large",
     *(kind for kind, policy in POLICIES.items() if policy.again == "never"),
 }
-_WRONG_CODE = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
-"""Errors that the next attempt would meet again, whatever the model says."""
+_CODE_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
+"""Errors of the code itself: another attempt would fail in the same way."""
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """How an attempt failed, and whether another would be money for nothing: the server has refused for good, or the
-    solver's code is wrong.
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """How an attempt failed. `final`: another attempt would fail too, because the server refuses for good or the code
+    is wrong.
     """
 
     failure: Failure
     final: bool = False
 
 
-def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseException | None = None) -> Failed:
-    """What a solver's exception means, also inside a group. A journal that has stopped stops the run.
+def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseException | None = None) -> FailedAttempt:
+    """Classify the exception of a solver, also inside a group. JournalError is raised: it stops the run.
 
-    `outside`: why the last request of an agent that asks over HTTP had no answer. Its own exception, or its exit code,
-    does not say; but it gave up then, so that is the reason.
+    `outside`: why the last HTTP request of an external agent failed. The agent gave up because of it, so it is the
+    reason, and not the agent's own exception or exit code.
     """
     for known in (JournalError, SandboxError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
-            return _known(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
+            return _as_failed(msgspec.structs.replace(found.failure, detail=user_traceback(found)), secrets)
         if isinstance(found, LimitError | SandboxError):
-            return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
+            return _as_failed(Failure(found.kind, str(found), user_traceback(found)), secrets)
         if isinstance(found, BadRecordError):
-            return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
+            return _as_failed(Failure(found.kind, str(found), user_traceback(found)), secrets)
         if isinstance(found, BlobError):
-            return _known(Failure("file", str(found), own_lines(found)), secrets)
+            return _as_failed(Failure("file", str(found), user_traceback(found)), secrets)
         if found is not None:
             raise found
     failure = failure_of("solver", error, secrets)
     if outside is not None:
         reason = failure_in(outside, secrets)
-        return Failed(msgspec.structs.replace(reason.failure, detail=failure.detail), reason.final)
-    return Failed(failure, any(_first(error, kind) is not None for kind in _WRONG_CODE))
+        return FailedAttempt(msgspec.structs.replace(reason.failure, detail=failure.detail), reason.final)
+    return FailedAttempt(failure, any(_first(error, kind) is not None for kind in _CODE_ERRORS))
 
 
-def _known(failure: Failure, secrets: Sequence[str]) -> Failed:
-    return Failed(redacted(failure, secrets), failure.kind in _FINAL_KINDS)
+def _as_failed(failure: Failure, secrets: Sequence[str]) -> FailedAttempt:
+    return FailedAttempt(redacted(failure, secrets), failure.kind in _FINAL_KINDS)
 
 
-def stalled(flight: Flight) -> Failure | None:
-    """If the watch has cancelled it: once, then its next attempt begins anew."""
+def take_stall(flight: InFlightSample) -> Failure | None:
+    """Return the failure if the watchdog cancelled the sample, and reset the flag for the next attempt."""
     if not flight.stalled:
         return None
     flight.stalled = False
@@ -195,7 +199,7 @@ def stalled(flight: Flight) -> Failure | None:
 
 
 def undo_cancel(task: "asyncio.Task[object]") -> None:
-    """User code that cancelled the task that it runs in must not take the worker with it."""
+    """Undo cancellations by user code of its own task, which is the worker's task."""
     while task.cancelling():
         task.uncancel()
 
@@ -207,15 +211,15 @@ def _first(error: BaseException, kind: type[BaseException]) -> BaseException | N
 
 
 inside: "contextvars.ContextVar[bool]" = contextvars.ContextVar("holdfast_inside", default=False)
-"""Whether the code that runs belongs to a sample; tasks inherit it."""
+"""Whether the running code belongs to a sample; tasks that it creates inherit the value."""
 
 
 class TaskExitError(HoldfastError):
-    """A task that user code had made wanted to end the process."""
+    """A task that user code created tried to end the process."""
 
 
-class _Containing:
-    """A task factory; one for all the runs of a loop, in front of the factory that the loop had before."""
+class _TaskFactory:
+    """Task factory that wraps coroutines of samples. All runs of a loop share it, and it calls the former factory."""
 
     def __init__(self, before: Any) -> None:
         self.before = before
@@ -227,18 +231,18 @@ class _Containing:
         coro: "Coroutine[Any, Any, Any] | Generator[Any, None, Any]",
         **given: Any,
     ) -> "asyncio.Future[Any]":
-        work = _Contained(coro) if inside.get() else coro
+        work = _ContainedCoroutine(coro) if inside.get() else coro
         if self.before is not None:
             return self.before(loop, work, **given)  # type: ignore[no-any-return] # the user's own factory
         return asyncio.Task(work, loop=loop, **given)
 
 
 @contextlib.contextmanager
-def containing() -> Iterator[None]:
-    """While a run works in this loop."""
+def contain_exits() -> Iterator[None]:
+    """Install the task factory while a run works in this loop."""
     loop = asyncio.get_running_loop()
     before = loop.get_task_factory()
-    factory = before if isinstance(before, _Containing) else _Containing(before)
+    factory = before if isinstance(before, _TaskFactory) else _TaskFactory(before)
     loop.set_task_factory(factory)
     factory.runs += 1
     try:
@@ -249,9 +253,9 @@ def containing() -> Iterator[None]:
             loop.set_task_factory(factory.before)
 
 
-class _Contained(Coroutine[Any, Any, Any]):
-    """A coroutine as it is, but for its exits. Not a second coroutine around it: one that is cancelled before it has
-    begun would leave the inner one behind, never awaited.
+class _ContainedCoroutine(Coroutine[Any, Any, Any]):
+    """Delegates to a coroutine and turns its exits into errors. Not an `async def`: cancelled before its start, that
+    would leave the inner coroutine never awaited.
     """
 
     def __init__(self, work: Any) -> None:
@@ -276,7 +280,7 @@ class _Contained(Coroutine[Any, Any, Any]):
         return self._work.__await__()  # type: ignore[no-any-return] # the user's own coroutine
 
     def __getattr__(self, name: str) -> Any:
-        """Where it waits, and what it is called, for whoever looks at the task."""
+        """Expose cr_frame, __name__ and so on to code that inspects the task."""
         return getattr(self._work, name)
 
 

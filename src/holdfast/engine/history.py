@@ -1,7 +1,7 @@
-"""What the journal holds of keys, for code that runs again on its recorded steps: in a resume, a fork, a replay.
+"""Reads recorded steps back from the journal, for code that runs again: in a resume, a fork, a replay.
 
-Only places are kept in memory. The steps themselves are read when a key's turn comes; one that is no longer where it
-was (its segment was voided behind us) is passed over, so it is asked again rather than mistaken for another.
+Only positions are kept in memory; the steps are read when a key is processed. A step that is no longer at its position
+(its segment was voided meanwhile) is skipped: the request is then sent again, which is better than a wrong response.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,13 +9,13 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.engine.sample import Past
-from holdfast.engine.scoring import Heard
+from holdfast.engine.sample import KeyHistory
+from holdfast.engine.scoring import JudgeHistory
 from holdfast.journal import Entry, Position, Reader
 from holdfast.models.batch.jobs import ServerJob
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import BatchJob, SampleFailed, SampleFinished, Step, StepStarted
-from holdfast.solve import Recorded, Unsure
+from holdfast.solve import Recorded, UnconfirmedCall
 from holdfast.solve.steps import is_kept
 from holdfast.state import Judged, OpenJob, Trail
 
@@ -27,24 +27,24 @@ _finished = FactDecoder(SampleFinished)
 
 
 class Trace(Trail):
-    """What a key has left, finished or not."""
+    """The positions of a key's steps, and how its attempts ended."""
 
     finished: int = 0
-    """The attempt whose answer counts; 0 if there is none."""
+    """The attempt that gave the answer; 0 if there is none."""
 
 
 class Last(msgspec.Struct, frozen=True):
-    """The attempt at a key that counts, or the last one."""
+    """The attempt that gave a key's answer, or else its last attempt."""
 
     attempt: int
     steps: list[Recorded]
-    """What it took, with what it had from earlier attempts."""
-    unsure: list[Unsure]
-    """Calls that must not be made twice, and may have been made in any attempt."""
+    """Its steps, with those that it replayed from earlier attempts."""
+    unsure: list[UnconfirmedCall]
+    """Calls that must not be repeated and may have been made, in any attempt."""
 
 
 class Traces:
-    """The keys of a journal, or one of them, as far as it is written now."""
+    """The keys of a journal, or one of them, as of when this is created."""
 
     def __init__(self, journal: str, only: str | None = None) -> None:
         self._reader = Reader(journal)
@@ -61,20 +61,18 @@ class Traces:
         self._reader.close()
 
     def finished(self, key: str) -> int:
-        """The attempt whose answer counts; 0 if the key has none."""
+        """Return the attempt that gave the answer; 0 if the key has none."""
         return self._traces[key].finished if key in self._traces else 0
 
-    def past(self, key: str) -> Past:
-        return read_past(self._traces.get(key, Trace()), self._record_at)
+    def history(self, key: str) -> KeyHistory:
+        return read_history(self._traces.get(key, Trace()), self._record_at)
 
     def last_attempt(self, key: str) -> Last:
-        """Finished, cut off or failed: also where its own code failed in the end, which is mended by the next code that
-        gets its steps.
-        """
-        past = self.past(key)
-        attempt = self.finished(key) or past.last()
-        earlier = {number: kind for number, kind in past.failures.items() if number < attempt}
-        return Last(attempt, Past(past.steps, earlier).recorded(attempt), past.unsure())
+        """Return the attempt, finished, cut off or failed. Corrected code can reuse the steps of a failed one."""
+        history = self.history(key)
+        attempt = self.finished(key) or history.last_attempt()
+        earlier = {number: kind for number, kind in history.failures.items() if number < attempt}
+        return Last(attempt, KeyHistory(history.steps, earlier).recorded(attempt), history.unsure())
 
     def _record_at(self, position: Position) -> Entry | None:
         return self._reader.record_at(position.segment, position.offset)
@@ -89,28 +87,28 @@ class Traces:
             trace.finished = _finished.decode(entry.line).attempt
 
 
-def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Past:
-    """A key's old steps, and how its attempts ended."""
+def read_history(trail: Trail, record_at: Callable[[Position], Entry | None]) -> KeyHistory:
+    """Read the steps of a key. Those of judges are left out: scoring reads them with `read_judged`."""
     found = ((position, record_at(position)) for position in trail.steps)
     steps: list[Recorded] = []
-    begun: list[Unsure] = []
+    begun: list[UnconfirmedCall] = []
     for position, entry in found:
         if entry is None or entry.line.n != position.n:
             continue
         if entry.line.t == "step":
             steps.append(_recorded(entry))
         else:
-            begun.append(Unsure(entry.line.n, _started.decode(entry.line)))
-    return Past(
+            begun.append(UnconfirmedCall(entry.line.n, _started.decode(entry.line)))
+    return KeyHistory(
         tuple(each for each in steps if not each.step.scope.startswith("score/")), dict(trail.failures), tuple(begun)
     )
 
 
-def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -> Heard:
-    """What judges said of an answer whose scoring was cut off, or failed because one of them could not be asked."""
+def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -> JudgeHistory:
+    """Read the replies of judges about an answer whose scoring was cut off or failed."""
     entries = (record_at(position) for position in judged.steps)
     steps = [_recorded(entry) for entry in entries if entry is not None and entry.line.t == "step"]
-    return Heard(judged.failed + 1, tuple(each for each in steps if is_kept(each.step)))
+    return JudgeHistory(judged.failed + 1, tuple(each for each in steps if is_kept(each.step)))
 
 
 def _recorded(entry: Entry) -> Recorded:
@@ -119,8 +117,8 @@ def _recorded(entry: Entry) -> Recorded:
 
 
 def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:
-    """Jobs of earlier processes, with their requests. One whose announcement is gone is passed over: its answers are
-    asked for again.
+    """Read the open batch jobs of earlier processes, with their requests. A job whose record is gone is skipped: its
+    requests are sent again.
     """
     jobs: list[ServerJob] = []
     for each in left:

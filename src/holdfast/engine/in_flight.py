@@ -1,4 +1,4 @@
-"""Samples in flight: what each is doing and since when, for whoever watches. Costs a few assignments a sample."""
+"""Samples in flight: what each is doing and since when, for the watchdog. Costs a few assignments a sample."""
 
 import asyncio
 import traceback
@@ -13,8 +13,8 @@ _OVERDUE_SECONDS = 5.0
 _WAITING = {"saving", "waiting to be scored"}
 
 
-class Flight:
-    """One sample on its way."""
+class InFlightSample:
+    """One sample that is being answered or scored."""
 
     __slots__ = ("cell", "doing", "key", "left", "limit", "since", "stalled", "steps", "task")
 
@@ -27,32 +27,32 @@ class Flight:
         self.doing = "solving"
         self.steps: Steps | None = None
         self.stalled = False
-        """The watch has cancelled it because nothing moved."""
+        """The watchdog cancelled it because nothing moved."""
         self.left = False
-        """Its cell has been stopped: it stays unfinished."""
+        """Its cell was stopped: it stays unfinished."""
 
-    def waits(self) -> bool:
-        """For what may take as long as it takes: a model's answer, or the disk."""
+    def is_waiting(self) -> bool:
+        """Whether it waits for something that may take long without being a stall: a model, a tool, the disk."""
         return self.doing in _WAITING or (self.steps is not None and self.steps.calls > 0)
 
-    def moved(self) -> float:
+    def moved_at(self) -> float:
         return max(self.since, self.steps.moved if self.steps is not None else 0.0)
 
     def is_overdue(self, now: float) -> bool:
-        """Past its time limit, and still here."""
+        """Whether it is past its time limit and still runs. Waiting for rate limits does not count."""
         if self.limit is None or now - self.since <= self.limit + _OVERDUE_SECONDS:
             return False
         held = self.steps.watch.held_seconds() if self.steps is not None else 0.0
         return now - self.since - held > self.limit + _OVERDUE_SECONDS
 
     def describe(self, now: float, wall: float, *, stack: bool = False) -> InFlight:
-        doing = "waiting for an answer" if self.waits() and self.doing == "solving" else self.doing
-        since = wall - (now - self.moved())
+        doing = "waiting for an answer" if self.is_waiting() and self.doing == "solving" else self.doing
+        since = wall - (now - self.moved_at())
         return InFlight(self.key, doing, round(since, 3), self.is_overdue(now), where(self.task) if stack else [])
 
 
 def where(task: "asyncio.Task[object]") -> list[str]:
-    """Where a task's code waits: its innermost frames, and those of the coroutines that it awaits."""
+    """Return the frames where a task waits: its own, and those of the coroutines that it awaits."""
     frames: list[traceback.FrameSummary] = []
     waiting: Any = task.get_coro()
     while waiting is not None and len(frames) < 100:

@@ -1,10 +1,10 @@
-"""A sample's code with nothing but recorded steps: no model is asked, no tool is called, no record is written.
+"""Runs a solver on recorded steps alone: no request is sent, no tool is called, no record is written.
 
-The code itself really runs, with all that it does beside its steps: the program of a `command` is started.
+The solver itself really runs, with everything that it does besides its steps: the program of a `command` is started.
 
-`set_stage` is for everyone who runs it so. A rehearsal is one such: it sees what a sample would still have to ask.
-Where its code asks for what is not recorded, it waits for ever; branches that need nothing new go on, and when all is
-quiet the rehearsal ends. Code that for some seconds neither takes a step nor ends is left there, as if it would ask.
+`set_stage` prepares such a run. `rehearse` uses it to find out what a sample would still request: a request that is not
+recorded waits forever, branches that need nothing new continue, and when nothing moves the rehearsal ends. Code that
+for some seconds neither takes a step nor returns counts as if it made a new request.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ import msgspec
 
 from holdfast.bridge.server import Bridge
 from holdfast.engine.attachments import Attachments
-from holdfast.engine.client import allowance_of, identity_of
+from holdfast.engine.client import attempt_limits
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal.positions import Position
+from holdfast.models.opening import identity_of
 from holdfast.plan import Work
 from holdfast.records import Draft
 from holdfast.records.facts import Called, Step
@@ -30,19 +31,19 @@ from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
 _QUIET_OUTSIDE_SECONDS = 0.1
-"""Branches of an agent that asks over HTTP are not seen by the event loop before they ask."""
+"""The event loop sees nothing of an agent outside this process before its next HTTP request arrives."""
 _STILL_SECONDS = 10.0
 _STILL_LOOKS = 10
 _ENDING_SECONDS = 5.0
-"""What code that was cancelled may take to end."""
+"""How long to wait for cancelled code to end."""
 
 
 class NotRecordedError(HoldfastError):
-    """The code asks for something that no step answers."""
+    """The code made a request that is not recorded."""
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Everything that one attempt at a key needs to be run on its recorded steps."""
+    """One attempt at a key, with its recorded steps."""
 
     ticket: Ticket
     work: Work
@@ -50,21 +51,21 @@ class Scene(msgspec.Struct, frozen=True):
     attempt: int
     steps: list[Recorded]
     changed: bool = False
-    """The solver's code is not what the run began with."""
+    """The solver's code has changed since the run was recorded."""
     run: str = ""
-    """The folder that holds the files of its row."""
+    """The folder of the run, which holds the files of its row."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """How many recorded steps a sample would take, what they cost then, and whether it would ask for more, or may."""
+    """How many recorded steps a sample would reuse, the usage that saves, and whether it may request more."""
 
     reused: int
     saved: Usage
     asks: bool
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """What the solver is given, to be closed behind it."""
+class ReplayContext(msgspec.Struct, frozen=True):
+    """What the solver runs with. Close it afterwards."""
 
     steps: Steps
     ctx: Context
@@ -80,14 +81,14 @@ async def _refuse() -> NoReturn:
     raise NotRecordedError("code that runs on recorded steps records nothing")
 
 
-def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> Stage:
-    """`ask` is told of every request that no step answers, `record` of what would be written before anything is asked:
-    the time, and that a call is made which must not be made twice.
+def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> ReplayContext:
+    """`ask` is called for every request that is not recorded. `record` is called where a record would be written
+    without a request: `ctx.now`, and announcements of calls that must not be repeated.
     """
     ticket, spec = scene.ticket, scene.spec
-    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(record), scene.steps)
-    models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
-    asking = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in models.items()}
+    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _ClosedJournal(record), scene.steps)
+    specs = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
+    models = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in specs.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
     files = Attachments(scene.run) if scene.run and scene.work.task.dataset.files else None
@@ -98,48 +99,47 @@ def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] 
 
     bridge = Bridge()
     read = None if files is None else files.read
-    means = Means(asking, allowance_of(spec), read, call=call, open_door=bridge.open)
-    return Stage(steps, Context(ticket.sample, messages, steps, seed, means), bridge)
+    resources = Means(models, attempt_limits(spec), read, call=call, open_endpoint=bridge.open)
+    return ReplayContext(steps, Context(ticket.sample, messages, steps, seed, resources), bridge)
 
 
 async def rehearse(scene: Scene) -> Rehearsed:
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def wait_for_ever() -> NoReturn:
+    async def wait_forever() -> NoReturn:
         if not asked.done():
             asked.set_result(None)
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
-        await wait_for_ever()
+        await wait_forever()
 
-    stage = set_stage(scene, ask, wait_for_ever)
-    solving = asyncio.ensure_future(_solve(scene, stage.ctx))
-    settled = await _settle({solving, asked}, stage.steps)
+    replay = set_stage(scene, ask, wait_forever)
+    solving = asyncio.ensure_future(_solve(scene, replay.ctx))
+    settled = await _wait_until_quiet({solving, asked}, replay.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
         await asyncio.sleep(0)
-    if asked.done() and stage.bridge.is_open:
+    if asked.done() and replay.bridge.is_open:
         await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
-    spent, asks = stage.steps.spent(), asked.done() or not settled
-    stage.steps.close()
+    spent, asks = replay.steps.spent(), asked.done() or not settled
+    replay.steps.close()
     solving.cancel()
     asked.cancel()
     await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
-    await stage.close()
+    await replay.close()
     return Rehearsed(spent.replayed, spent.saved, asks)
 
 
-async def _settle(either: "set[asyncio.Future[None]]", steps: Steps) -> bool:
-    """Wait until one of them is done; False if nothing moves any more.
+async def _wait_until_quiet(futures: "set[asyncio.Future[None]]", steps: Steps) -> bool:
+    """Wait until one of them is done; return False if nothing moves any more.
 
-    The wait is made of several short ones: a process that was stopped or starved meanwhile finds one of them over, and
-    not all of its patience.
+    Several short waits instead of one long: a process that was suspended meanwhile finds one of them over, not all.
     """
     taken, looks = steps.spent().replayed, 0
     while looks < _STILL_LOOKS:
         pause = _STILL_SECONDS / _STILL_LOOKS
-        done, _ = await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(futures, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if done:
             return True
         before, taken = taken, steps.spent().replayed
@@ -148,12 +148,12 @@ async def _settle(either: "set[asyncio.Future[None]]", steps: Steps) -> bool:
 
 
 async def _solve(scene: Scene, ctx: Context) -> None:
-    """A solver that fails here will fail in the run, and be told of there."""
+    """Errors are ignored: a solver that fails here fails in the run too, and is recorded there."""
     with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
         await scene.work.solver.solve(scene.ticket.sample, ctx)
 
 
-class _Nowhere:
+class _ClosedJournal:
     """A journal that is never written."""
 
     def __init__(self, record: Callable[[], Awaitable[NoReturn]]) -> None:
@@ -163,4 +163,4 @@ class _Nowhere:
         await self._record()
 
     def append_soon(self, record: Draft) -> None:
-        """A call that the code cancels, or that ends with us, is no new fact."""
+        """Only cancelled calls are recorded this way, and they are nothing new."""

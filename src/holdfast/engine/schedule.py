@@ -1,5 +1,7 @@
-"""Which key comes next: streams of tickets, one for each cell, read ahead in a thread so that the event loop never
-waits for a file.
+"""Which key comes next: a stream of tickets for each cell, and the limit on recorded data that is loaded at a time.
+
+Tickets are read ahead in a thread, so that the event loop never waits for a file. Invariant: a key that is finished or
+failed gets no ticket. `LoadLimit` bounds the memory of a resume whose samples have large recorded steps.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ _AHEAD = 512
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """One key to be answered."""
+    """One key of the plan, with its row."""
 
     o: int
     key: str
@@ -34,23 +36,23 @@ class Ticket(msgspec.Struct, frozen=True):
 class Tickets:
     """The keys of one cell that still need an answer, in plan order."""
 
-    def __init__(self, run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int], bool]) -> None:
+    def __init__(self, run: str, cell: Cell, spec: Spec, work: Work, is_open: Callable[[int], bool]) -> None:
         self.cell = cell
-        self._stream = _tickets(run, cell, spec, work, wanted)
+        self._stream = _tickets(run, cell, spec, work, is_open)
         self._ready: deque[Ticket] = deque()
         self._filling = asyncio.Lock()
         self._empty = False
 
     def all(self) -> Iterator[Ticket]:
-        """The rest of them, read as they are asked for; for who does not mind waiting for a file."""
+        """Iterate over the rest of them. Blocks while it reads: for threads."""
         return self._stream
 
     def at_hand(self) -> Ticket | None:
-        """The next ticket, if it has been read already."""
+        """Return the next ticket if it has been read already, without waiting."""
         return self._ready.popleft() if self._ready else None
 
     async def next(self) -> Ticket | None:
-        """The next ticket; None when there is none left."""
+        """Return the next ticket; None when none is left."""
         while not self._ready:
             async with self._filling:
                 if self._ready:
@@ -65,29 +67,29 @@ class Tickets:
         return self._ready.popleft()
 
 
-def _tickets(run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int], bool]) -> Iterator[Ticket]:
-    """Walk the plan and the data side by side; rows of keys that are not wanted are not even decoded."""
+def _tickets(run: str, cell: Cell, spec: Spec, work: Work, is_open: Callable[[int], bool]) -> Iterator[Ticket]:
+    """Walk the plan and the data side by side. Only the rows of open keys are decoded."""
     rows = _rows(run, cell, spec, work)
     number, make = next(rows, (0, None))
     for line in planned_lines(run, cell):
         while number < line.r:
             number, make = next(rows)
-        if wanted(line.o):
+        if is_open(line.o):
             assert make is not None
-            yield Ticket(line.o, line.k, make(), cell)  # each its own: a solver may change its row
+            yield Ticket(line.o, line.k, make(), cell)  # a copy for each repeat: a solver may change its row
 
 
 def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
-    """Each row's number in the data file, and how to make its sample."""
+    """Yield each row's number in the data file, and a function that makes its sample."""
     if not spec.record_data:
-        yield from _rows_elsewhere(run, cell, spec, work)
+        yield from _rows_from_dataset(run, cell, spec, work)
         return
     for line in data_lines(run, cell):
         yield line.r, line.sample
 
 
-def _rows_elsewhere(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
-    """The run holds only the ids of its rows: find each in the user's own data, which was compared with the plan."""
+def _rows_from_dataset(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+    """With `record_data: false` the run holds only ids: take rows from the user's data, whose digests were checked."""
     given = work.samples(spec)
     for line in data_lines(run, cell):
         sample = next((each for each in given if each.id == line.id), None)
@@ -97,7 +99,7 @@ def _rows_elsewhere(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[t
 
 
 LOADED_BYTES_MAX = 32 * 1024 * 1024
-"""Of records. What is made of them (decoded text, a copy for the solver, the next record) takes about 4 times that."""
+"""Bytes of records. What is made of them (decoded text, a copy for the solver, the next record) takes 4 times more."""
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -105,7 +107,7 @@ _LARGE_BLOCK_BYTES = 2 * 1024 * 1024
 
 
 class LoadLimit:
-    """Belongs to one event loop. First come, first served."""
+    """Limits the recorded bytes that samples hold at a time, first come, first served. Belongs to one event loop."""
 
     def __init__(self, limit: int = LOADED_BYTES_MAX) -> None:
         self._limit = limit

@@ -1,8 +1,9 @@
-"""Scoring an answer, or all answers of a sample: every scorer of their task has its say, and what one of them does
-hurts neither answers nor other scorers.
+"""Scoring: runs all scorers of a task on an answer, or on all answers of a sample. A scorer that fails affects neither
+the answer nor other scorers.
 
-Invariant: each scorer gives each answer at least one score or a failure, and an answer's last one is marked, so that a
-resume knows which answers are fully scored.
+Invariant: each scorer gives each answer at least one score or a failure, and the last record of an answer is marked, so
+that a resume knows which answers are fully scored. A crash leaves an answer without that mark; it is scored again, with
+the recorded replies of judges.
 """
 
 import asyncio
@@ -12,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 
 import msgspec
 
-from holdfast.engine.earlier_scores import NOTHING_KEPT, Earlier, Kept
-from holdfast.engine.failures import failure_in, failure_of, redacted, stalled, undo_cancel
-from holdfast.engine.in_flight import Flight
+from holdfast.engine.earlier_scores import NO_KEPT_SCORES, EarlierScores, KeptScores
+from holdfast.engine.failures import failure_in, failure_of, redacted, take_stall, undo_cancel
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.journal import Entry, Position, Reader
@@ -31,74 +32,74 @@ from holdfast.spec import Counts
 from holdfast.state import Fold
 
 _SHORTEST_SECONDS = 0.001
-"""A scorer that takes less is not worth a number."""
-_NOTHING_KEPT: Mapping[int, Mapping[str, Kept]] = {}
+"""Shorter durations of scorers are not recorded."""
+_NOTHING_KEPT: Mapping[int, Mapping[str, KeptScores]] = {}
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """An answer that is to be scored: the one in record `of`."""
+    """An answer that is to be scored. `of` is the number of its record."""
 
     ticket: Ticket
     answer: Answer
     of: int
     evaluation: str
     secrets: Sequence[str]
-    """What must not be in a record."""
+    """Removed from recorded failures."""
     counts: Counts = Counts()
 
     @property
     def mark(self) -> str:
-        """What keeps it from being scored like any other answer; empty if nothing does."""
+        """The mark (such as `refused`) for which `counts` says how the answer counts; empty if it is scored as is."""
         for mark in self.answer.marks:
             if getattr(self.counts, mark) != "as_is":
                 return mark
         return ""
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """What judges have said of an answer before, and which attempt at scoring it this is."""
+class JudgeHistory(msgspec.Struct, frozen=True):
+    """Recorded replies of judges about an answer, and the number of this attempt at scoring it."""
 
     attempt: int = 1
     steps: tuple[Recorded, ...] = ()
 
 
-NOTHING = Heard()
+NO_JUDGE_HISTORY = JudgeHistory()
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What is to be recorded of answers: scores, or failures, of all scorers; so many were taken over."""
+class ScoreRecords(msgspec.Struct, frozen=True):
+    """The scores and failures of all scorers, ready to be recorded. `taken`: how many are copies of earlier scores."""
 
     records: Sequence[Draft] = ()
     taken: int = 0
 
 
-class Bench(msgspec.Struct, frozen=True):
-    """What scorers of a task work with."""
+class ScoringSetup(msgspec.Struct, frozen=True):
+    """The scorers of a task and what they need."""
 
     scorers: Sequence[Scorer]
     evaluation: str
     places: Places
-    """How many answers are scored at a time."""
-    means: Means
-    """The models of the roles, for scorers that ask judges; not the evaluated one."""
+    """Limits how many answers are scored at a time."""
+    resources: Means
+    """The models of the roles, for scorers that use judges; not the evaluated model."""
     seed: int = 0
-    earlier: Earlier | None = None
-    """If there may be scores to take over."""
+    earlier: EarlierScores | None = None
+    """Only if there may be scores to copy."""
 
     @property
-    def asks(self) -> bool:
-        """Whether a scorer asks judges."""
-        for scorer in self.scorers:  # noqa: SIM110 - asked for every sample, and any() takes three times as long
+    def needs_judges(self) -> bool:
+        """Whether a scorer calls models."""
+        for scorer in self.scorers:  # noqa: SIM110 - runs for every sample, and any() takes three times as long
             if scorer.needs_ctx:
                 return True
         return False
 
     @contextlib.asynccontextmanager
-    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context]:
-        """What scorers ask judges through: each call is a step of the evaluation's own scope."""
-        name = f"score/{self.evaluation}/{heard.attempt}"
-        steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, heard.steps)
-        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.means)
+    async def context(self, first: Judgement, journal: Journal, history: JudgeHistory) -> AsyncIterator[Context]:
+        """Open the context through which scorers call judges: each call is a step in the evaluation's own scope."""
+        name = f"score/{self.evaluation}/{history.attempt}"
+        steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, history.steps)
+        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.resources)
         try:
             yield ctx
         finally:
@@ -107,95 +108,105 @@ class Bench(msgspec.Struct, frozen=True):
 
 
 async def score_all(
-    answers: Sequence[Judgement], bench: Bench, flight: Flight, closing: Callable[[], bool], ctx: Context | None
-) -> Said:
-    """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
+    answers: Sequence[Judgement],
+    setup: ScoringSetup,
+    flight: InFlightSample,
+    closing: Callable[[], bool],
+    ctx: Context | None,
+) -> ScoreRecords:
+    """Run all scorers in their order. `closing` returns True once a cancellation comes from the engine."""
     given: list[list[ScoreGiven]] = []
-    kept = await _kept(answers, bench.earlier) if bench.earlier is not None else _NOTHING_KEPT
-    if not bench.places.take():
+    kept = await _find_kept(answers, setup.earlier) if setup.earlier is not None else _NOTHING_KEPT
+    if not setup.places.take():
         flight.doing = "waiting to be scored"
-        await bench.places.wait()
+        await setup.places.wait()
     flight.doing = "scoring"
     flight.steps = None if ctx is None else ctx.steps
     clock = flight.task.get_loop().time
     try:
-        for scorer in bench.scorers:
-            said: list[list[ScoreGiven]] = []
+        for scorer in setup.scorers:
+            scores: list[list[ScoreGiven]] = []
             for each_time in at_once(answers, scorer):
                 flight.since = clock()
-                before = () if scorer.group or not kept else _before(kept, each_time[0], scorer)
+                before = () if scorer.group or not kept else _copied(kept, each_time[0], scorer)
                 if before:
-                    said += [list(before)]
+                    scores += [list(before)]
                 else:
                     new = await _score(each_time, scorer, flight, closing, ctx)
-                    said += _timed(new, clock() - flight.since)
-            given = [before + new for before, new in zip(given, said, strict=True)] if given else said
+                    scores += _with_duration(new, clock() - flight.since)
+            given = [before + new for before, new in zip(given, scores, strict=True)] if given else scores
     finally:
         flight.steps = None
-        bench.places.give_back()
+        setup.places.give_back()
     taken = sum(bool(score.taken) for each in given for score in each) if kept else 0
-    if ctx is not None:  # it is that of all of them, and is told once
+    if ctx is not None:  # shared by all scorers and answers, so recorded once
         given[0][-1] = msgspec.structs.replace(given[0][-1], spent=ctx.steps.spent())
     for what, each in zip(answers, given, strict=True):
         last = msgspec.structs.replace(each[-1], last=True)
         by_hand = [edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits] if kept else []
-        each[-1:] = [*by_hand, last]  # with the last the answer is through: what came behind it could be lost
-    records = [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
-    return Said(records, taken)
+        each[-1:] = [*by_hand, last]  # before the last one: after it the answer counts as scored
+    records = [_draft(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
+    return ScoreRecords(records, taken)
 
 
-async def _kept(answers: Sequence[Judgement], earlier: Earlier) -> Mapping[int, Mapping[str, Kept]]:
-    """By the number of the answer's record and by scorer: what is taken over. Empty if nothing is."""
+async def _find_kept(answers: Sequence[Judgement], earlier: EarlierScores) -> Mapping[int, Mapping[str, KeptScores]]:
+    """Return the scores to copy, by the answer's record and by scorer; empty if there are none."""
     found = await earlier.find(answers[0].ticket.cell.task, [(each.ticket.o, each.of) for each in answers])
     return {each.of: of_each for each, of_each in zip(answers, found, strict=True)} if any(found) else _NOTHING_KEPT
 
 
-def _before(kept: Mapping[int, Mapping[str, Kept]], what: Judgement, scorer: Scorer) -> Sequence[ScoreGiven]:
-    """What the scorer said of an answer, if it need not be asked again."""
-    return kept[what.of].get(scorer.name, NOTHING_KEPT).scores
+def _copied(kept: Mapping[int, Mapping[str, KeptScores]], what: Judgement, scorer: Scorer) -> Sequence[ScoreGiven]:
+    """Return the earlier scores of an unchanged scorer; empty if it must run."""
+    return kept[what.of].get(scorer.name, NO_KEPT_SCORES).scores
 
 
 def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:
-    """What a scorer is asked of, time by time: each answer by itself, or all."""
+    """Split the answers into the scorer's calls: one for each answer, or one for the whole group."""
     return [answers] if scorer.group else [[each] for each in answers]
 
 
-def _timed(said: list[list[ScoreGiven]], seconds: float) -> list[list[ScoreGiven]]:
-    """Told once, in the first score; most scorers take next to nothing."""
+def _with_duration(scores: list[list[ScoreGiven]], seconds: float) -> list[list[ScoreGiven]]:
+    """Record the duration of one call in its first score, unless it is negligible."""
     if seconds >= _SHORTEST_SECONDS:
-        said[0][0] = msgspec.structs.replace(said[0][0], seconds=round(seconds, 4))
-    return said
+        scores[0][0] = msgspec.structs.replace(scores[0][0], seconds=round(seconds, 4))
+    return scores
 
 
 async def _score(
-    answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool], ctx: Context | None
+    answers: Sequence[Judgement],
+    scorer: Scorer,
+    flight: InFlightSample,
+    closing: Callable[[], bool],
+    ctx: Context | None,
 ) -> list[list[ScoreGiven]]:
-    """A scorer that hangs, or that cancels the task that it runs in, has failed."""
+    """Run one scorer. One that hangs, or that cancels its own task, has failed."""
     try:
         given = await judged(answers, scorer, ctx)
-        if flight.task.cancelling():  # the scorer asked for it and did not wait for it: meet it here
+        if flight.task.cancelling():  # the scorer cancelled its own task and returned: take it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
         if closing():
             raise
         undo_cancel(flight.task)
-        return _failed(answers, scorer, stalled(flight) or Failure("cancelled", "the scorer cancelled itself"))
+        return _failed(answers, scorer, take_stall(flight) or Failure("cancelled", "the scorer cancelled itself"))
     return given
 
 
 async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None = None) -> list[list[ScoreGiven]]:
-    """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to. An
-    answer that is none is not shown to the scorer: how it counts, the spec says.
+    """Return one list per answer: its scores, or the failure of the scorer. The scorer does not see answers with a mark
+    (such as `refused`) whose value the spec sets in `counts`.
     """
     marks = [each.mark for each in answers]
     if not any(marks):
-        return await _judged(answers, scorer, ctx)
+        return await _call_scorer(answers, scorer, ctx)
     shown = [each for each, mark in zip(answers, marks, strict=True) if not mark]
-    said = iter(await _judged(shown, scorer, ctx) if shown else ())
-    return [[_instead(each, scorer)] if mark else next(said) for each, mark in zip(answers, marks, strict=True)]
+    scores = iter(await _call_scorer(shown, scorer, ctx) if shown else ())
+    return [
+        [_score_of_marked(each, scorer)] if mark else next(scores) for each, mark in zip(answers, marks, strict=True)
+    ]
 
 
-async def _judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:
+async def _call_scorer(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:
     first = answers[0]
     try:
         if scorer.group:
@@ -205,22 +216,22 @@ async def _judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | N
     except ScoringFailed as error:
         return _failed(answers, scorer, redacted(error.failure, first.secrets))
     except (JournalError, asyncio.CancelledError):
-        raise  # the journal has stopped: so does the run
-    except HoldfastError as error:  # a judge that could not be asked
+        raise  # these stop the run, not the scorer
+    except HoldfastError as error:  # such as a judge that failed
         return _failed(answers, scorer, failure_in(error, first.secrets).failure)
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
         return _failed(answers, scorer, failure_of("scorer", error, first.secrets))
     return [
         [
             ScoreGiven(what.ticket.o, what.of, what.evaluation, name, score.value, score.reason, score.metadata)
-            for name, score in said.items()
+            for name, score in named.items()
         ]
-        for what, said in zip(answers, scores, strict=True)
+        for what, named in zip(answers, scores, strict=True)
     ]
 
 
-def _instead(what: Judgement, scorer: Scorer) -> ScoreGiven:
-    """Under the scorer's name: which parts a scorer would have spoken of, only it knows."""
+def _score_of_marked(what: Judgement, scorer: Scorer) -> ScoreGiven:
+    """Return the score that `counts` gives a marked answer. One score, named like the scorer: its parts are unknown."""
     counts = getattr(what.counts, what.mark)
     why = f"the answer is {what.mark}, and counts.{what.mark} is {counts}"
     given = ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, reason=why)
@@ -233,8 +244,8 @@ def _failed(answers: Sequence[Judgement], scorer: Scorer, failure: Failure) -> l
     return [[ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, failure=failure)] for what in answers]
 
 
-def _drafted(given: ScoreGiven, key: str) -> Draft:
-    """A score that cannot be saved is the scorer's failure."""
+def _draft(given: ScoreGiven, key: str) -> Draft:
+    """Turn a score that cannot be saved into a failure of the scorer."""
     try:
         return checked("score", given, key)[0]
     except BadRecordError as error:
@@ -246,7 +257,7 @@ _finished = FactDecoder(SampleFinished)
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An answer of a group: itself, or where an earlier process recorded it."""
+    """An answer of a group: the answer itself, or where an earlier process recorded it."""
 
     o: int
     key: str
@@ -262,8 +273,8 @@ class _Group(msgspec.Struct):
     members: list[Member] = msgspec.field(default_factory=list)
 
 
-class Groups:
-    """The groups of all tasks that have a scorer for groups."""
+class RepeatGroups:
+    """Collects the repeats of each sample, for tasks with a scorer that needs all of them at once."""
 
     def __init__(self, repeats: Mapping[str, int]) -> None:
         """`repeats`: by task, how many a sample has."""
@@ -272,7 +283,7 @@ class Groups:
         self._left: dict[str, list[Member]] = {}
 
     def ended(self, ticket: Ticket, answer: Answer | None = None, n: int = 0) -> list[Member]:
-        """A repeat has an answer, or will get none. The members of its group if it was the last; else nothing."""
+        """Note that a repeat ended, with or without an answer. Return the group if it was the last, else nothing."""
         name = _sample_of(ticket.key)
         group = self._open.setdefault(name, _Group())
         group.ended += 1
@@ -284,18 +295,18 @@ class Groups:
         return _in_order(group)
 
     def take_left(self, ticket: Ticket) -> list[Member]:
-        """The group of an answer that an earlier process left unscored; nothing if it is not complete, or taken."""
+        """Return the group of an answer that an earlier process left unscored; empty if incomplete or already taken."""
         return self._left.pop(_sample_of(ticket.key), [])
 
     def recollect(self, run: str, cells: Sequence[Cell], fold: Fold, reader: Reader) -> None:
-        """What earlier processes have ended. Reads the plan, and the journal where a group that was scored already is
-        to be scored again: not for the event loop.
+        """Restore the groups from earlier processes. Blocks: it reads the plan, and the journal for groups that were
+        scored and get a new member.
         """
-        of_each: dict[tuple[str, str], list[Cell]] = {}
+        by_cell: dict[tuple[str, str], list[Cell]] = {}
         for cell in cells:
             if cell.task in self._repeats:
-                of_each.setdefault((cell.task, cell.model), []).append(cell)
-        for (task, _), blocks in of_each.items() if fold.finished.count or fold.failed.count else ():
+                by_cell.setdefault((cell.task, cell.model), []).append(cell)
+        for (task, _), blocks in by_cell.items() if fold.finished.count or fold.failed.count else ():
             repeats = self._repeats[task]
             begun = _begun(run, blocks, fold, repeats)
             _find(begun.values(), reader)
@@ -307,8 +318,8 @@ class Groups:
 
 
 def _begun(run: str, cells: Sequence[Cell], fold: Fold, repeats: int) -> dict[str, _Group]:
-    """The groups of one task and model that are not complete, or not scored. An extension has more repeats of a sample
-    in a block of its own.
+    """Return the groups of one task and model that are incomplete or unscored. The repeats of one sample may be in
+    several cells: `extend` adds a cell.
     """
     groups: dict[str, _Group] = {}
     for cell in cells:
@@ -329,13 +340,13 @@ def _add(group: _Group, line: PlanLine, fold: Fold) -> None:
 
 
 def _find(groups: Collection[_Group], reader: Reader) -> None:
-    """Where the answers are that were scored before, and will be again with a new one of their group."""
-    wanted = {each.o for group in groups for each in group.members if each.position is None}
+    """Fill in the positions of answers that were scored before and will be scored again with a new member."""
+    missing = {each.o for group in groups for each in group.members if each.position is None}
     found: dict[int, Position] = {}
-    for entry in reader.read(live=True) if wanted else ():
+    for entry in reader.read(live=True) if missing else ():
         if isinstance(entry, Entry) and entry.line.t == "sample.finished":
             o = _finished.decode(entry.line).o
-            if o in wanted:
+            if o in missing:
                 found.setdefault(o, Position(entry.line.n, entry.segment, entry.offset))
     for group in groups:
         group.members = [

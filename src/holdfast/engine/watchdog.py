@@ -1,8 +1,9 @@
-"""The watch over a run: its heartbeat, whether anything moves, and what others ask of it while it works.
+"""The watchdog of a run: writes its heartbeat (the lease), detects stalls, and carries out requests of other processes.
 
-The beat comes from the event loop; a thread looks whether it comes, because a blocked loop cannot say so itself. A call
-that is being waited for, however long, is no stall; code that neither asks nor returns is. Watching never ends a run:
-whatever fails here is told and passed over.
+The heartbeat comes from the event loop. A thread checks that it comes, because a blocked loop cannot report itself.
+Waiting for a call is no stall, however long; code that neither makes a call nor returns is one. An error in here is
+logged and never ends the run; only a lost lock does. After a crash the lease stays as it was: readers see by its age
+and its process that nobody renews it.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.in_flight import Flight
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.errors import told
 from holdfast.journal.ownership.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
 from holdfast.records.durations import Durations
@@ -32,23 +33,23 @@ _GUARD_END_SECONDS = 5.0
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """Where a watch is kept, and what it may do."""
+    """What the watchdog needs to know about its run, and what it may do."""
 
     run: str
     epoch: int
     acknowledged: Callable[[], int]
     tell: Tell
     obey: Callable[[], Awaitable[None]]
-    """Looks for what others have asked of this run, and does it."""
+    """Carries out requests of other processes (cancel, tune, …)."""
     mirrored: Callable[[], tuple[int | None, float]] = lambda: (None, 0.0)
-    """How far the mirror is, and how many seconds behind."""
+    """The last mirrored record, and how many seconds the mirror is behind."""
     commits: Callable[[], Durations | None] = lambda: None
-    """How long records took to be durable, so far."""
+    """How long records took to become durable."""
     lost: Callable[[], bool] = lambda: False
-    """Whether this process may no longer write to the run's folder."""
+    """Whether this process has lost the right to write to the run's folder."""
     lock_inode: int = 0
     disk_wait: Callable[[], str] = lambda: ""
-    """Why nothing is recorded at the moment, if the disk is full."""
+    """Why the journal waits, if the disk is full."""
 
 
 class Watch:
@@ -64,62 +65,63 @@ class Watch:
         self._last_beat = time.monotonic()
         self._seen: tuple[int, ...] = ()
         self._progress_at = time.monotonic()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._lease: Lease | None = None
         self._stalled = False
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._loop_thread = threading.get_ident()
-        self._beating: asyncio.Task[None] | None = None
-        self._obeying: asyncio.Task[None] | None = None
+        self._beat_task: asyncio.Task[None] | None = None
+        self._obey_task: asyncio.Task[None] | None = None
         self._writing = ThreadPoolExecutor(1, "holdfast-lease")
-        self._guarding = threading.Thread(target=self._guard, name="holdfast-watch", daemon=True)
+        self._guard_thread = threading.Thread(target=self._guard, name="holdfast-watch", daemon=True)
 
     def start(self) -> None:
-        self._beating = asyncio.ensure_future(self._keep_beating())
-        self._guarding.start()
+        self._beat_task = asyncio.ensure_future(self._keep_beat_task())
+        self._guard_thread.start()
 
     async def end(self) -> None:
-        """The last beat says that the run was let go of in good order."""
-        self._over.set()
-        if self._guarding.is_alive():  # it writes the lease too, and must not do so after the lock is released
-            await asyncio.get_running_loop().run_in_executor(self._writing, self._guarding.join, _GUARD_END_SECONDS)
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
-        if self._obeying is not None:
-            await asyncio.gather(self._obeying, return_exceptions=True)
-        await self._write(msgspec.structs.replace(self._look(), released=True, stall=None))
+        """Write a last lease that says that the run was released in good order."""
+        self._ended.set()
+        if self._guard_thread.is_alive():  # it must not write the lease after the lock is released
+            await asyncio.get_running_loop().run_in_executor(self._writing, self._guard_thread.join, _GUARD_END_SECONDS)
+        if self._beat_task is not None:
+            self._beat_task.cancel()
+            await asyncio.gather(self._beat_task, return_exceptions=True)
+        if self._obey_task is not None:
+            await asyncio.gather(self._obey_task, return_exceptions=True)
+        await self._write(msgspec.structs.replace(self._lease_now(), released=True, stall=None))
         self._writing.shutdown(wait=False)
 
     async def _obey(self) -> None:
         try:
             await self._orders.obey()
-        except Exception as error:  # noqa: BLE001 - whatever a wish came to, the run goes on
+        except Exception as error:  # noqa: BLE001 - a failed request must not stop the run
             self._tell("run.watch_failed", told(error))
 
     async def _write(self, lease: Lease) -> bool:
-        """In a thread of its own: a solver may keep all the others busy."""
+        """Write in a thread of its own: solvers may occupy all threads of the default pool."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
 
     def _write_unless_lost(self, lease: Lease) -> bool:
-        """False, and nothing is written, if the run's folder or the right to write to it is lost."""
+        """Return False, and write nothing, if the run's folder or the right to write to it is lost."""
         if self._orders.lost():
             return False
         write_lease(self._orders.run, lease)
         return True
 
-    async def _keep_beating(self) -> None:
+    async def _keep_beat_task(self) -> None:
         while True:
             self._beat += 1
             self._last_beat = time.monotonic()
             try:
-                if not await self._write(self._look()):
-                    self._engine.stop_now()  # what is requested now is paid for twice, or cannot be recorded
+                if not await self._write(self._lease_now()):
+                    # Requests from now on could not be recorded, or another process makes them too.
+                    self._engine.stop_now()
                     return
-                if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
-                    self._obeying = asyncio.ensure_future(self._obey())
-            except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
+                if self._obey_task is None or self._obey_task.done():  # one at a time: it may wait for a thread
+                    self._obey_task = asyncio.ensure_future(self._obey())
+            except Exception as error:  # noqa: BLE001 - the heartbeat must continue
                 self._tell("run.watch_failed", told(error))
             await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
 
@@ -128,21 +130,25 @@ class Watch:
         return self._engine.spec.stall_seconds
 
     def _tell(self, event: str, message: str, **facts: str) -> None:
-        """A log that fails must not stop the watch."""
+        """Errors of the log must not stop the watchdog."""
         with contextlib.suppress(Exception):
             self._orders.tell(event, message, **facts)
 
-    def _look(self) -> Lease:
-        """What is going on, and whether it moves."""
+    def _lease_now(self) -> Lease:
+        """Check all samples for stalls and return the current lease."""
         now, loop_now, wall = time.monotonic(), asyncio.get_running_loop().time(), time.time()
-        progress, flights = self._engine.progress, sorted(self._engine.flights, key=Flight.moved)
+        progress, flights = self._engine.progress, sorted(self._engine.flights, key=InFlightSample.moved_at)
         seen = (progress.finished, progress.failed, progress.live, progress.replayed, progress.in_flight)
-        recent = any(flight.waits() or loop_now - flight.moved() < self._stall_seconds for flight in flights)
+        recent = any(flight.is_waiting() or loop_now - flight.moved_at() < self._stall_seconds for flight in flights)
         if seen != self._seen or not flights or recent:
             self._seen, self._progress_at = seen, now
-        idle = [flight for flight in flights if not flight.waits() and loop_now - flight.moved() > self._stall_seconds]
-        self._name_overdue(flights, loop_now, wall)
-        self._deal_with(idle, loop_now, wall)
+        idle = [
+            flight
+            for flight in flights
+            if not flight.is_waiting() and loop_now - flight.moved_at() > self._stall_seconds
+        ]
+        self._report_overdue(flights, loop_now, wall)
+        self._handle_idle(idle, loop_now, wall)
         stall = self._stall_of(idle, now, loop_now, wall)
         mirrored, behind = self._orders.mirrored()
         progress.mirror_behind = round(behind, 1) if self._is_late(behind) else 0.0
@@ -171,11 +177,11 @@ class Watch:
         return self._lease
 
     def _is_late(self, behind: float) -> bool:
-        """Whether a mirror is further behind than its interval explains."""
+        """Whether the mirror is further behind than its interval explains."""
         mirror = self._engine.spec.mirror
         return mirror is not None and behind > _BEHIND_INTERVALS * mirror.seconds
 
-    def _stall_of(self, idle: list[Flight], now: float, loop_now: float, wall: float) -> Stall | None:
+    def _stall_of(self, idle: list[InFlightSample], now: float, loop_now: float, wall: float) -> Stall | None:
         quiet = now - self._progress_at
         if quiet <= self._stall_seconds or not idle:
             if self._stalled:
@@ -184,34 +190,34 @@ class Watch:
             return None
         samples = [flight.describe(loop_now, wall, stack=True) for flight in idle[:_OLDEST]]
         if not self._stalled:
-            self._tell("run.stalled", _told("nothing moves", samples))
+            self._tell("run.stalled", _describe("nothing moves", samples))
         self._stalled = True
         return Stall(wall - quiet, "nothing moves, and nothing is being waited for", samples)
 
-    def _name_overdue(self, flights: list[Flight], loop_now: float, wall: float) -> None:
+    def _report_overdue(self, flights: list[InFlightSample], loop_now: float, wall: float) -> None:
         for flight in flights:
-            if flight.is_overdue(loop_now) and f"overdue {flight.key}" not in self._told:
-                self._told.add(f"overdue {flight.key}")
+            if flight.is_overdue(loop_now) and f"overdue {flight.key}" not in self._reported:
+                self._reported.add(f"overdue {flight.key}")
                 stacked = flight.describe(loop_now, wall, stack=True)
-                self._tell("sample.overdue", _told("past its time limit and still here", [stacked]))
+                self._tell("sample.overdue", _describe("past its time limit and still here", [stacked]))
 
-    def _deal_with(self, idle: list[Flight], loop_now: float, wall: float) -> None:
-        """Each sample that hangs is named once; or, if so ordered, cancelled."""
+    def _handle_idle(self, idle: list[InFlightSample], loop_now: float, wall: float) -> None:
+        """Log each sample that hangs, once; cancel it with `on_stall: cancel-sample`."""
         cancel = self._engine.spec.on_stall == "cancel-sample"
         for flight in idle:
-            if flight.key not in self._told:
-                self._told.add(flight.key)
+            if flight.key not in self._reported:
+                self._reported.add(flight.key)
                 found = flight.describe(loop_now, wall, stack=True)
-                self._tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
+                self._tell("sample.stalled", _describe("nothing moved in it", [found]), key=flight.key)
             if cancel and not flight.stalled:
                 flight.stalled = True
                 flight.task.cancel()
 
-    # The thread's side: the loop is blocked if it does not beat.
+    # Below: runs in the thread, and must not touch what belongs to the event loop.
 
     def _guard(self) -> None:
         blocked = False
-        while not self._over.wait(min(1.0, self._stall_seconds / 4)):
+        while not self._ended.wait(min(1.0, self._stall_seconds / 4)):
             quiet = time.monotonic() - self._last_beat
             if quiet <= self._stall_seconds:
                 blocked = False
@@ -222,7 +228,7 @@ class Watch:
             stack = _stack_of(self._loop_thread)
             since = time.time() - quiet
             busy = InFlight("", "blocking the event loop", since, stack=stack)
-            self._tell("run.stalled", _told("the event loop is blocked", [busy]))
+            self._tell("run.stalled", _describe("the event loop is blocked", [busy]))
             if self._lease is not None:
                 stall = Stall(since, "the event loop is blocked by code that does not await", [busy])
                 self._write_unless_lost(msgspec.structs.replace(self._lease, stall=stall))
@@ -234,12 +240,12 @@ def _stack_of(thread: int) -> list[str]:
     return [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
 
 
-def _told(what: str, samples: list[InFlight]) -> str:
+def _describe(what: str, samples: list[InFlight]) -> str:
     parts = [f"{each.key or 'the loop'} ({each.doing}{_at(each.stack)})" for each in samples]
     return f"{what}: {'; '.join(parts)}"
 
 
 def _at(stack: list[str]) -> str:
-    """The innermost place that is the user's, as far as that can be told."""
-    theirs = [frame for frame in stack if "/asyncio/" not in frame]
-    return f" at {(theirs or stack)[-1]}" if stack else ""
+    """Return the innermost frame outside asyncio, which is usually the user's."""
+    user_frames = [frame for frame in stack if "/asyncio/" not in frame]
+    return f" at {(user_frames or stack)[-1]}" if stack else ""

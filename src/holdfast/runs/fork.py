@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from holdfast.datasets import Digests
-from holdfast.engine.client import identity_of
 from holdfast.engine.history import Last, Traces
 from holdfast.engine.replay import Rehearsed, Scene, rehearse
 from holdfast.engine.schedule import Ticket, Tickets
@@ -26,6 +25,7 @@ from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_run_f
 from holdfast.journal.blobs import BlobStore, blob_path, check_kept
 from holdfast.journal.ownership.lease import OWNER, is_alive, own, owner_of
 from holdfast.journal.start_copy import copy_start
+from holdfast.models.opening import identity_of
 from holdfast.models.pacing.queue import Places
 from holdfast.plan import Planned, Work, survey, write_plan
 from holdfast.records import draft

@@ -1,7 +1,9 @@
-"""Running one command so that it can neither harm the machine nor outlive its call: sandboxed tools and scorers that
-run code use it.
+"""Runs commands so that they can neither harm the machine nor outlive their call, for sandboxed tools and for scorers
+that run code.
 
-In the runner: `confining` starts a command and reads its output, `visibility` lists what it may see, `system_calls`
-builds the filter. In a small program of its own for each command: `launcher`, with `filesystem` (the root it sees),
-`usage` (what it uses), `cgroups` and `kernel`; these import nothing else of Holdfast.
+In the runner: `box` is the sandbox of one attempt, `snapshots` records its files, `confinement` starts a command and
+reads its output, `visibility` lists what it may see, `system_calls` builds the filter, `threads` runs it all outside
+the event loop, `orphans` cleans up after a crash. In a small program of its own for each command: `launcher`, with
+`filesystem` (the root that the command sees), `usage` (what it uses), `cgroups` and `kernel`; these import nothing else
+of Holdfast, so that the program starts in milliseconds.
 """

@@ -1,10 +1,11 @@
-"""The sandboxes of a run: for each attempt at a sample, when a tool first needs it, a private folder to work in.
+"""The sandboxes of a run: a private folder for each attempt at a sample, created when a tool first needs it.
 
-Calls in one sandbox are made one after the other; what one call does in it may be done at once. What a call changed,
-in `/sandbox` and in `/tmp`, is kept before its step is recorded, and counts from the moment when the step is durable; a
-replay runs nothing, and the first live call finds the files as the last recorded one left them. Whatever cannot be had
-again makes the attempt fail with the kind `sandbox`, and the sample begin anew. Nothing here blocks the event loop;
-when an attempt has ended nothing of it is left, and nothing is made for it any more.
+Calls in one sandbox run one after the other; the commands of one call may run concurrently. The files that a call
+changed in `/sandbox` and `/tmp` are stored before its step is recorded, and count from the moment when the step is
+durable. A replay runs nothing; the first live call finds the files as the last recorded call left them. If they cannot
+be restored, the attempt fails with the kind `sandbox`, and the sample starts again. Nothing here blocks the event loop.
+
+A crash leaves folders, processes and containers; the next start of the run removes them (`orphans`).
 """
 
 import asyncio
@@ -40,20 +41,28 @@ from holdfast.sandbox.confinement import (
     why_no_namespaces,
 )
 from holdfast.sandbox.orphans import clear, name_of
-from holdfast.sandbox.snapshots import Blobs, Capacity, LostFilesError, Snapshot, State, restore, take_snapshot
-from holdfast.sandbox.threads import Stopwatch, Threads
+from holdfast.sandbox.snapshots import (
+    Blobs,
+    Capacity,
+    FilesState,
+    FolderSnapshot,
+    LostFilesError,
+    restore,
+    take_snapshot,
+)
+from holdfast.sandbox.threads import Threads, WorkStopwatch
 from holdfast.spec import Sandbox
 
 _SPACE_PAUSE_SECONDS = 1.0
-_TOLD_AGAIN_SECONDS = 60.0
+_REPORT_AGAIN_SECONDS = 60.0
 T = TypeVar("T")
 Tell = Callable[..., None]
 ReadFile = Callable[[str], Awaitable[bytes]]
-"""From a reference to its content, checked."""
+"""Returns the checked content of a reference."""
 
 
 class AttemptScope(Protocol):
-    """Which attempt a sandbox belongs to."""
+    """The attempt that a sandbox belongs to."""
 
     @property
     def key(self) -> str: ...
@@ -63,7 +72,7 @@ class AttemptScope(Protocol):
 
 
 class Sandboxes:
-    """What the sandboxes of one run share: where they are, who works in them, what is told of them."""
+    """What the sandboxes of one run share: their parent folder, threads, running commands, and the log."""
 
     def __init__(self, uid: str, blobs: Blobs, tell: Tell, place: str = "") -> None:
         self.uid = uid
@@ -74,39 +83,39 @@ class Sandboxes:
         self.threads = Threads()
         self._plain: str | None = None
         self._counted = False
-        self._told_at = -_TOLD_AGAIN_SECONDS
+        self._reported_at = -_REPORT_AGAIN_SECONDS
 
-    async def begin(self, wanted: Sequence[Sandbox]) -> None:
-        """End and remove what dead processes of this run left; say how well commands are confined here, if any will be
-        run. UsageError if one needs what the machine has not.
+    async def begin(self, sandboxes: Sequence[Sandbox]) -> None:
+        """Remove what dead processes of this run left, and log how well commands are confined here. UsageError if a
+        sandbox needs what the machine does not have.
         """
         await asyncio.to_thread(self.blobs.clear)
-        images = any(each.image for each in wanted)
+        images = any(each.image for each in sandboxes)
         ended, removed = await asyncio.to_thread(clear, self.uid, self.place, images)
         if ended or removed:
             self.tell("sandbox.cleared", f"ended {ended} processes and removed {removed} folders of an earlier process")
-        refused = await asyncio.to_thread(why_refused, wanted)
+        refused = await asyncio.to_thread(why_refused, sandboxes)
         if refused:
             raise UsageError(refused)
-        for doubt in await asyncio.to_thread(sandbox_doubts, wanted):
+        for doubt in await asyncio.to_thread(sandbox_doubts, sandboxes):
             self.tell("sandbox.unconfined", doubt)
-        if not all(each.image for each in wanted):
+        if not all(each.image for each in sandboxes):
             self.tell_counted((await asyncio.to_thread(control_groups))[1])
         why_not = await asyncio.to_thread(why_no_docker) if images else ""
         if why_not:
             raise UsageError(f"a task has sandbox.image, and {why_not}; start an engine, or leave the image out")
 
-    def opener(self, wanted: Sandbox | None, read_file: ReadFile | None) -> "Callable[[Sample, AttemptScope], Box]":
-        return lambda sample, scope: Box(self, wanted or Sandbox(), Origin(sample, scope, read_file))
+    def opener(self, spec: Sandbox | None, read_file: ReadFile | None) -> "Callable[[Sample, AttemptScope], Box]":
+        return lambda sample, scope: Box(self, spec or Sandbox(), BoxOrigin(sample, scope, read_file))
 
     async def has_namespaces(self) -> bool:
         if self._plain is None:
             self._plain = await asyncio.to_thread(why_no_namespaces)
         return not self._plain
 
-    async def keep(self, work: Callable[[], T], watch: Stopwatch) -> T:
-        """Do what writes files. While the disk is full it is done again and again, and that is told: the run waits, as
-        its journal does.
+    async def keep(self, work: Callable[[], T], watch: WorkStopwatch) -> T:
+        """Run a function that writes files. While the disk is full, log that and repeat it: the run waits, as its
+        journal does.
         """
         while True:
             try:
@@ -122,68 +131,69 @@ class Sandboxes:
                 watch.give_up()
 
     def tell_counted(self, why: str) -> None:
-        """Once: it does not change."""
+        """Log once that there are no control groups."""
         if why and not self._counted:
             self._counted = True
             self.tell("sandbox.counted", f"memory of sandboxed commands is counted ten times a second: {why}")
 
     def _tell_full(self, error: OSError) -> None:
-        if time.monotonic() - self._told_at >= _TOLD_AGAIN_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._reported_at >= _REPORT_AGAIN_SECONDS:
+            self._reported_at = time.monotonic()
             advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
             self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
 
     def close(self) -> None:
-        """Nothing runs on."""
+        """Stop all commands."""
         for call in list(self.calls):
             call.stop()
         self.threads.close()
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Whose sandbox it is, and what its first files come from."""
+class BoxOrigin(msgspec.Struct, frozen=True):
+    """The attempt that a sandbox belongs to, and where its first files come from."""
 
     sample: Sample
     scope: AttemptScope
     read_file: ReadFile | None
 
     def name(self) -> str:
-        """For the folder."""
+        """Return a short name for the folder."""
         return xxhash.xxh3_64_hexdigest(f"{self.scope.key} {self.scope.name}".encode())
 
 
 class Box:
-    """The sandbox of one attempt, which tools know as `ctx.sandbox`."""
+    """The sandbox of one attempt; tools use it as `ctx.sandbox`."""
 
-    def __init__(self, sandboxes: Sandboxes, wanted: Sandbox, origin: Origin) -> None:
-        self.wanted = wanted
+    def __init__(self, sandboxes: Sandboxes, spec: Sandbox, origin: BoxOrigin) -> None:
+        self.spec = spec
         self._sandboxes = sandboxes
         self._origin = origin
         self._turn = asyncio.Lock()
         self._making = asyncio.Lock()
         self._calls: dict[Launch, asyncio.Event] = {}
         self._closed = False
-        self._known = Snapshot(State())
-        self._pending: tuple[Files, Snapshot] | None = None
-        self._watch = Stopwatch()
+        self._known = FolderSnapshot(FilesState())
+        self._pending: tuple[Files, FolderSnapshot] | None = None
+        self._watch = WorkStopwatch()
         self._folder: Folder | None = None
-        self._noted: list[Files] = []
-        """What was delivered since it was known: put together when the folder is next needed, which may be never."""
-        self._fits = False
-        """Whether the folder is as it is known, but for what was not recorded."""
+        self._delivered_changes: list[Files] = []
+        """Changes of delivered steps that `_known` lacks; applied when the folder is next needed, which may be never.
+        """
+        self._is_current = False
+        """Whether the folder matches `_known`, except for changes that were not recorded."""
         self._used = False
-        """Whether the call whose turn it is has had the folder."""
+        """Whether the current call has used the folder."""
         self.lost: LostFilesError | None = None
 
     async def run(self, command: Sequence[str] | str, given: bytes | str = b"", output_kb: int | None = None) -> Ran:
-        """Run a command, or a line for bash, with `given` as its standard input, and wait for its end."""
+        """Run a command (a list, or a line for bash) with `given` as its standard input, and wait for its end."""
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
         namespaces = await self._sandboxes.has_namespaces()
-        if refused := why_refused([self.wanted]):
+        if refused := why_refused([self.spec]):
             raise SandboxFailedError(refused)
         folder = await self._ready()
-        call = Launch(folder, self.wanted, namespaces, over_full=bool(self._known.state.lost))
+        call = Launch(folder, self.spec, namespaces, over_full=bool(self._known.state.lost))
         most = None if output_kb is None else output_kb << 10
         ended = self._calls[call] = asyncio.Event()
         self._sandboxes.calls.add(call)
@@ -196,51 +206,51 @@ class Box:
             self._sandboxes.tell_counted(call.no_group)
 
     async def read(self, path: str) -> bytes:
-        """The content of a file. FileNotFoundError, or what else the command says, if it cannot be read."""
-        ran = await self.run(["cat", "--", path], output_kb=2 * self.wanted.files_mb << 10)
+        """Return the content of a file. FileNotFoundError with the command's message if it cannot be read."""
+        ran = await self.run(["cat", "--", path], output_kb=2 * self.spec.files_mb << 10)
         if ran.code:
             raise FileNotFoundError(ran.stderr.strip() or f"{path} cannot be read")
         return ran.out.head + ran.out.tail
 
     async def write(self, path: str, content: bytes | str) -> None:
-        """Make or replace a file, and the folders above it."""
+        """Create or replace a file, and create the folders above it."""
         program = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
         ran = await self.run(["sh", "-c", program, "sh", path], given=content)
         if ran.code:
             raise OSError(ran.stderr.strip() or f"{path} cannot be written")
 
     def note(self, files: Files) -> None:
-        """A step with these changes is durable, or was: it is being delivered."""
+        """Note the changes of a step that is being delivered: just recorded, or replayed."""
         if self._pending is not None and self._pending[0] is files:
             self._known, self._pending = self._pending[1], None
             return
-        self._noted.append(files)
-        self._fits = False
+        self._delivered_changes.append(files)
+        self._is_current = False
         self._pending = None
-        if self._used:  # what that call left does not begin with what this one changed
+        if self._used:  # its changes would not start from the files that this step left
             self._lose(LostFilesError("a recorded call was delivered while another was being made in the sandbox"))
 
-    def turn(self) -> "Turn":
-        return Turn(self)
+    def turn(self) -> "SandboxTurn":
+        return SandboxTurn(self)
 
-    async def enter(self) -> Stopwatch:
-        """Wait for one's turn. The watch runs from then on."""
+    async def enter(self) -> WorkStopwatch:
+        """Wait for this call's turn; return a stopwatch that starts now."""
         await self._turn.acquire()
-        self._watch = Stopwatch()
+        self._watch = WorkStopwatch()
         return self._watch
 
     def leave(self) -> None:
-        self._pending = None  # what was not delivered is part of what the next call changes
+        self._pending = None  # changes that were not recorded become part of the next call's
         self._used = False
         self._turn.release()
 
     async def changes(self) -> Files | None:
-        """What the call that is ending changed."""
+        """Store and return the changes of the call that is ending; None if there are none."""
         folder = self._folder
-        if folder is None or not self._fits:
-            return None  # it has not had the folder
-        wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
-        bounds = Capacity(wanted.files_mb * MIB, wanted.files_max)
+        if folder is None or not self._is_current:
+            return None  # the call did not use the folder
+        spec, known, blobs = self.spec, self._known, self._sandboxes.blobs
+        bounds = Capacity(spec.files_mb * MIB, spec.files_max)
         try:
             files, after = await self._sandboxes.keep(
                 lambda: take_snapshot(folder.files, known, bounds, blobs), self._watch
@@ -258,7 +268,7 @@ class Box:
             raise SandboxFailedError("the attempt has ended, and its sandbox with it: wait for calls that you make")
 
     async def close(self) -> None:
-        """What still runs is ended, the folder removed, and no other made."""
+        """Stop running commands and remove the folder. No new one is created."""
         self._closed = True
         await asyncio.shield(self._remove())
 
@@ -272,25 +282,25 @@ class Box:
                 await asyncio.to_thread(remove_folder, folder.path)
 
     async def _ready(self) -> Folder:
-        """The folder, as the last recorded call left it. A tool may want it several times at once: it is made once."""
+        """Return the folder as the last recorded call left it. Concurrent commands of one call share it."""
         async with self._making:
             self.check_open()
             self._used = True
-            if self._folder is None or not self._fits:
-                await self._make_fit()
+            if self._folder is None or not self._is_current:
+                await self._restore_folder()
             assert self._folder is not None
             return self._folder
 
-    async def _make_fit(self) -> None:
+    async def _restore_folder(self) -> None:
         if self.lost is not None:
             raise self.lost
-        if self._noted:
-            state, noted = self._known.state, self._noted
-            self._known = Snapshot(
-                await self._sandboxes.threads.keep(lambda: functools.reduce(State.after, noted, state))
+        if self._delivered_changes:
+            state, noted = self._known.state, self._delivered_changes
+            self._known = FolderSnapshot(
+                await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
             )
-            self._noted = []
-        begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
+            self._delivered_changes = []
+        begun = self._known.state.entries or self._known.state.lost  # every first call records at least the folders
         first = {} if begun else await self._first_files()
         try:
             self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
@@ -299,16 +309,16 @@ class Box:
             raise
         except OSError as error:
             raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
-        self._fits = True
+        self._is_current = True
 
     def _lose(self, error: LostFilesError) -> None:
-        """The attempt ends, whatever its solver makes of it."""
+        """Mark the files as lost: the attempt fails, even if its solver catches the error."""
         if self.lost is None:
             self.lost = error
             key = self._origin.scope.key
             self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
 
-    def _make(self, first: Mapping[str, bytes]) -> Snapshot:
+    def _make(self, first: Mapping[str, bytes]) -> FolderSnapshot:
         if self._folder is None:
             self._folder = _new_folder(self._sandboxes.place, self._sandboxes.uid, self._origin.name())
         folder = self._folder
@@ -318,13 +328,13 @@ class Box:
             raise LostFilesError("the sandbox cannot be restored: what was recorded has no working folder")
         make_folders(folder)
         for path, content in first.items():
-            _write_first(folder.work, path, content)
+            _write_first_file(folder.work, path, content)
         return known
 
     async def _first_files(self) -> dict[str, bytes]:
-        """What the spec puts there, from the columns of the sample's row."""
+        """Return the files that the spec puts there, from columns of the sample's row."""
         row, found = self._origin.sample.row, {}
-        for path, column in self.wanted.files.items():
+        for path, column in self.spec.files.items():
             value: Any = row.get(column)
             if self._origin.read_file is not None and parse_reference(value) is not None:
                 found[path] = await self._origin.read_file(value)
@@ -333,25 +343,23 @@ class Box:
         return found
 
 
-class Turn:
-    """One call's right to a sandbox: from when it begins until its step has been delivered."""
+class SandboxTurn:
+    """One call's exclusive use of a sandbox, from its start until its step has been delivered."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self._entered = False
 
     async def during(self, ask: Callable[[], Awaitable[Step]]) -> Step:
-        """Make the call, then keep what it changed. Its seconds are those of work: neither its turn nor a thread was
-        waited for in them.
-        """
+        """Make the call, then store its changes. Its recorded seconds exclude waiting for its turn or a thread."""
         watch = await self._box.enter()
         self._entered = True
         step = await ask()
-        self._box.check_open()  # that it was stopped is no answer
+        self._box.check_open()  # a result of a call that was stopped does not count
         files = None if self._box.lost is not None else await self._box.changes()
-        self._box.check_open()  # nor is a folder that is being removed what it changed
+        self._box.check_open()  # nor does a snapshot of a folder that was being removed
         if self._box.lost is not None:
-            raise self._box.lost  # whatever the tool made of it
+            raise self._box.lost  # even if the tool caught the error
         return msgspec.structs.replace(step, files=files, seconds=round(watch.seconds, 6))
 
     def end(self) -> None:
@@ -359,11 +367,11 @@ class Turn:
             self._box.leave()
 
 
-def why_refused(wanted: Sequence[Sandbox]) -> str:
-    """Why commands are not run here: nothing would keep them from your files, or from services of this machine. Both
-    can be accepted by setting a variable of the environment.
+def why_refused(sandboxes: Sequence[Sandbox]) -> str:
+    """Return why commands are not run here: they could reach the user's files, or services of this machine. Users
+    accept either by setting an environment variable. Empty if commands may run.
     """
-    own = [each for each in wanted if not each.image]
+    own = [each for each in sandboxes if not each.image]
     why = why_no_namespaces() if own else ""
     if why and not os.environ.get(PLAIN):
         return (
@@ -379,9 +387,9 @@ def why_refused(wanted: Sequence[Sandbox]) -> str:
     return ""
 
 
-def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
-    """What is not confined here, in words; nothing if no command will be run outside a container."""
-    own = [each for each in wanted if not each.image]
+def sandbox_doubts(sandboxes: Sequence[Sandbox]) -> list[str]:
+    """Return messages about what is not confined here; empty if all commands run in containers."""
+    own = [each for each in sandboxes if not each.image]
     if not own:
         return []
     if refused := why_refused(own):
@@ -399,15 +407,15 @@ def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
     return found
 
 
-def check_paths(wanted: Sandbox, place: str) -> None:
-    """SpecError for first files that would not be inside."""
-    for path in wanted.files:
+def check_paths(spec: Sandbox, place: str) -> None:
+    """Raise SpecError for first files outside the sandbox."""
+    for path in spec.files:
         if path.startswith("/") or ".." in path.split("/") or path.strip("/") != path or not path:
             raise SpecError(f"{place}.sandbox.files: {path!r} is no path inside the sandbox; write it relative to it")
 
 
 def _new_folder(place: str, uid: str, name: str) -> Folder:
-    """Dying before its owner's name is in it leaves a folder that the next start of the run removes."""
+    """Create a folder and write its owner into it. A crash in between leaves a folder that the next start removes."""
     path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
     try:
         own(path)
@@ -417,7 +425,7 @@ def _new_folder(place: str, uid: str, name: str) -> Folder:
     return Folder(path, uid)
 
 
-def _write_first(folder: str, path: str, content: bytes) -> None:
+def _write_first_file(folder: str, path: str, content: bytes) -> None:
     target = os.path.join(folder, path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb") as file:

@@ -1,9 +1,8 @@
-"""Control groups (cgroups): the only limit of the kernel's that holds for all processes of a command together, and for
-shared memory.
+"""Control groups (cgroups): the only kernel limit for all processes of a command together, including shared memory.
 
-`find` looks once for a place where this process may make groups, `plan` says what group a command gets, and the
-launcher makes it, puts the command in, and removes it. If runner and launcher are killed at once an empty group stays;
-the next process that looks for a place removes it. Imports nothing of Holdfast: the launcher uses it.
+`find` looks once for a place where this process may create groups, `plan` returns the groups of a command, and the
+launcher creates them, puts the command in, and removes them. If runner and launcher are killed together, an empty group
+stays; the next `find` removes it. Imports nothing of Holdfast: the launcher uses it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 PREFIX = "holdfast-"
 SPARE_BYTES = 16 << 20
-"""For what the kernel counts besides the command's own pages: page tables, pipes, the first process."""
+"""Added for what the kernel counts besides the command's own pages: page tables, pipes, the first process."""
 THREADS_PER_PROCESS = 8
-"""The kernel counts threads. This is a stop for what multiplies faster than the launcher counts processes."""
+"""The kernel counts threads. This stops fork bombs that multiply faster than the launcher counts processes."""
 
 
 def find() -> tuple[dict[str, str], str]:
-    """Where groups can be made: a folder for each controller; or nothing, and why."""
+    """Return where groups can be created (a folder for each controller); or nothing, and why."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             own = file.read()
@@ -51,8 +50,9 @@ def find() -> tuple[dict[str, str], str]:
 
 
 def candidates(own: str, mounts: str) -> list[dict[str, str]]:
-    """From /proc/self/cgroup and /proc/self/mountinfo. Version 1: below this process's own group. Version 2, where a
-    group with processes may have no controlled groups below it: there if it has them already, else beside it.
+    """Return possible places from /proc/self/cgroup and /proc/self/mountinfo. Version 1: below this process's own
+    group. Version 2 forbids controlled groups below a group with processes: below it if that is set up already, else
+    beside it.
     """
     paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
     found: dict[str, str] = {}
@@ -73,7 +73,7 @@ def candidates(own: str, mounts: str) -> list[dict[str, str]]:
 
 
 def inside(point: str, root: str, path: str) -> str:
-    """Where a group is, if the tree is mounted at `point` from `root` on."""
+    """Return the folder of a group in a tree that is mounted from `root` at `point`."""
     return os.path.normpath(os.path.join(point, os.path.relpath(path, root)))
 
 
@@ -83,7 +83,7 @@ def has_memory(folder: str) -> bool:
 
 
 def plan(place: dict[str, str], name: str, memory_bytes: int, processes: int) -> list[Group]:
-    """The groups of one command, with what must, and what may, be written into them."""
+    """Return the groups of one command, with required (`must`) and optional (`may`) settings."""
     memory, tasks = str(memory_bytes + SPARE_BYTES), str(processes * THREADS_PER_PROCESS)
     if not place:
         return []
@@ -110,7 +110,7 @@ def _group(above: str, name: str, must: dict[str, str], may: dict[str, str], eve
 
 
 def make(groups: list[Group]) -> None:
-    """OSError if a memory limit cannot be set."""
+    """Create the groups. OSError if a memory limit cannot be set."""
     for group in groups:
         os.mkdir(group["path"])
         for name, value in group["must"].items():
@@ -128,7 +128,7 @@ def enter(groups: list[Group], pid: int) -> None:
 
 
 def remove(groups: list[Group]) -> None:
-    """Its processes have ended; the kernel may take a moment to see that (EBUSY)."""
+    """Remove groups whose processes have ended; the kernel may take a moment to notice that (EBUSY)."""
     for group in groups:
         for _ in range(100):
             try:
@@ -141,7 +141,7 @@ def remove(groups: list[Group]) -> None:
 
 
 def remove_forgotten(place: dict[str, str]) -> None:
-    """Groups of processes that were killed together with their launcher. One that is in use cannot be removed."""
+    """Remove groups of runners that were killed together with their launcher. Groups in use cannot be removed."""
     for above in {path for name, path in place.items() if name != "version"}:
         try:
             names = [name for name in os.listdir(above) if name.startswith(PREFIX)]
@@ -157,7 +157,7 @@ def remove_forgotten(place: dict[str, str]) -> None:
 
 
 def _try(place: dict[str, str]) -> None:
-    """With a real process: that a folder can be made says little."""
+    """Try it with a real process: that a folder can be created does not prove much."""
     import subprocess  # here, because the launcher needs none of this and starts in milliseconds
 
     groups = plan(place, f"{PREFIX}{os.getpid()}-probe{time.monotonic_ns()}", 1 << 30, 100)

@@ -1,7 +1,8 @@
-"""One command, run confined by a launcher of its own, seen to its end, its output bounded. Blocks: for threads.
+"""Runs one command, confined by a launcher process, with bounded output. Blocks: for threads.
 
-Invariant: when `Launch.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
-this starts it, holds its lifeline, reads what the command says, and ends it if it is not heard of in time.
+Invariant: when `Launch.run` returns or raises, nothing of the command runs any more. The launcher does the confining.
+This module starts it, holds its lifeline, reads the output, and kills it if it does not report in time. If this process
+is killed, the lifeline closes and the launcher kills the command.
 """
 
 import contextlib
@@ -28,43 +29,43 @@ from holdfast.sandbox.system_calls import MACHINES, build_filter
 from holdfast.sandbox.visibility import PLACE, TEMPORARY, homes_of_python, inner_folders
 
 MARKER = "HOLDFAST_SANDBOX"
-"""In the environment of launchers and of what runs without namespaces: the run's uid and the folder's name."""
+"""Variable in the environment of launchers and of commands without namespaces: the run's uid and the folder's name."""
 PLAIN = "HOLDFAST_NO_NAMESPACES"
 HOST_NETWORK = "HOLDFAST_HOST_NETWORK"
 FILES, ROOT, INPUT = "files", "root", "input-"
-"""Inside a sandbox's folder: all that commands can change, where their root is made, and, with more behind it, what one
-of them reads from standard input."""
+"""Inside a sandbox's folder: everything that commands can change, where their root is mounted, and the prefix of files
+with standard input."""
 
 _LAUNCHER = "import sys; sys.path.append(sys.argv[1]); from sandbox import launcher; launcher.main()"
-"""As a package by itself, so that it is compiled once and nothing else of Holdfast is imported. Everything of Python's
-own comes first."""
+"""Imports `sandbox` as a top-level package: it is compiled once, and nothing else of Holdfast is imported. Appended to
+the path, so that Python's own modules come first."""
 _ABOVE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _GRACE_SECONDS = 10.0
 """How long a launcher may take beyond the command's time."""
 _DRAIN_SECONDS = 0.5
-"""How long output is waited for when the launcher has ended: only what escaped it could still write."""
+"""How long to wait for output after the launcher has ended: only an escaped process could still write."""
 _PIECE_BYTES = 1 << 16
 _OPEN_FILES_MAX = 1024
 _DOCKER_FAILED = 125
-_SAID_MAX = 500
+_STDERR_MAX = 500
 MIB = 1 << 20
 
 
 class SandboxError(HoldfastError):
-    """An attempt cannot go on with its sandbox. It is nothing that a tool or a model could mend."""
+    """An attempt cannot continue with its sandbox, and neither a tool nor a model can repair that."""
 
     kind = "sandbox"
 
 
 class SandboxFailedError(SandboxError):
-    """A sandbox could not be made or used: the machine's fault, not the command's. Another attempt may do better."""
+    """A sandbox could not be created or used, because of the machine. Another attempt may succeed."""
 
     kind = "sandbox_failed"
 
 
-class Bounds(Protocol):
-    """What a command may use: the `sandbox` of a task, or `Limits`."""
+class SandboxLimits(Protocol):
+    """What a command may use: the `sandbox` of a task, or a `Limits`."""
 
     @property
     def seconds(self) -> float: ...
@@ -85,7 +86,7 @@ class Bounds(Protocol):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Bounds that no spec sets."""
+    """Limits for commands that have no `sandbox` in a spec."""
 
     seconds: float
     memory_mb: int = 1024
@@ -98,14 +99,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What came out of a command: the bytes that are kept, the first and the last, and how many are not."""
+    """The output of a command: its first and last bytes, and how many between them were left out."""
 
     head: bytes
     tail: bytes = b""
     left_out: int = 0
 
     def text(self) -> str:
-        """For people and models. Bytes that are no text are shown as such."""
+        """Return it as text, with a note where bytes were left out. Invalid UTF-8 is replaced."""
         if not self.left_out:
             return (self.head + self.tail).decode("utf-8", "replace")
         note = f"\n[… {self.left_out} bytes are left out …]\n"
@@ -113,10 +114,10 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """How a command ended. `why`: empty if by itself, else the limit that ended it, or `stopped`."""
+    """How a command ended. `why`: the limit that ended it, or `stopped`; empty if it ended by itself."""
 
     code: int
-    """As a shell says it: 128 and more is a signal."""
+    """As in a shell: 128 + number for a signal."""
     out: Output
     err: Output
     why: str = ""
@@ -131,7 +132,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A sandbox's private folder, and whose it is."""
+    """A sandbox's private folder, and the run that it belongs to."""
 
     path: str
     uid: str
@@ -139,19 +140,19 @@ class Folder(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> str:
-        """All that a command can change and that is kept: it sees each folder in here under its name, and cannot put
-        another thing in its place.
+        """Everything that a command can change and that is stored. Each folder in here is mounted under its name, so
+        the command cannot replace it.
         """
         return os.path.join(self.path, FILES)
 
     @property
     def work(self) -> str:
-        """What it sees as `/sandbox`, and begins in."""
+        """What a command sees as `/sandbox`, its working directory."""
         return self.files + PLACE
 
     @property
     def temporary(self) -> str:
-        """What it sees as `/tmp`."""
+        """What a command sees as `/tmp`."""
         return self.files + TEMPORARY
 
     @property
@@ -160,65 +161,65 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class Launch:
-    """One command in one folder. `run` in one thread; `stop` from any."""
+    """One command in one folder. Call `run` in one thread; `stop` from any thread."""
 
-    def __init__(self, folder: Folder, wanted: Bounds, namespaces: bool, over_full: bool = False) -> None:
-        """`over_full`: the folder holds more than `wanted` allows, and the command may remove some of it."""
+    def __init__(self, folder: Folder, spec: SandboxLimits, namespaces: bool, over_full: bool = False) -> None:
+        """`over_full`: the folder holds more than `spec` allows, and the command may remove some of it."""
         self._folder = folder
-        self._wanted = wanted
-        self._namespaces = namespaces and not wanted.image
+        self._spec = spec
+        self._namespaces = namespaces and not spec.image
         self._over_full = over_full
         self._groups: list[dict[str, Any]] = []
         self.no_group = ""
-        """Why memory was counted, if a control group could be made before and not for this command."""
+        """Why this command had no control group, if others could have one."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
     def stop(self) -> None:
-        """Everything that was started is killed; `run` returns soon."""
+        """Kill the command and everything that it started; `run` then returns soon."""
         self._stopped = True
         if self._process is not None:
             self._process.terminate()
 
     def run(self, argv: Sequence[str], given: bytes = b"", output_bytes: int | None = None) -> Ran:
-        """SandboxFailedError if it could not even be started."""
-        wanted = self._wanted
-        most = wanted.output_kb << 10 if output_bytes is None else output_bytes
+        """Run a command to its end. SandboxFailedError if it could not be started."""
+        spec = self._spec
+        most = spec.output_kb << 10 if output_bytes is None else output_bytes
         try:
-            mend_folders(self._folder)
-            put = self._put(given)
+            repair_folders(self._folder)
+            input_path = self._write_input(given)
         except OSError as error:
             raise SandboxFailedError(f"the sandbox could not be set up: {error}") from error
-        report, told = os.pipe()
+        report, report_write = os.pipe()
         try:
-            process = self._start(self._order(argv, put, told))
+            process = self._start(self._order(argv, input_path, report_write))
         finally:
-            os.close(told)
+            os.close(report_write)
         self._process = process
         if self._stopped:
             process.terminate()
         try:
-            said, report_said = self._listen(process, report, most)
+            output, report_bytes = self._listen(process, report, most)
         finally:
             os.close(report)
             self._finish(process)
-            cgroups.remove(self._groups)  # the launcher has, unless it was killed
+            cgroups.remove(self._groups)  # the launcher has done it, unless it was killed
             self._remove_mount_points()
-            if put:
-                os.unlink(put)
-        ended = _report(report_said)
+            if input_path:
+                os.unlink(input_path)
+        ended = _read_report(report_bytes)
         self.no_group = ended.get("no_group", "")
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
-        ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), said[0], said[1], ended.get("why", "stopped"))
-        if wanted.image and ran.code == _DOCKER_FAILED and not ran.why:
-            raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")
+        ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), output[0], output[1], ended.get("why", "stopped"))
+        if spec.image and ran.code == _DOCKER_FAILED and not ran.why:
+            raise SandboxFailedError(f"docker could not run {spec.image}: {ran.stderr.strip()[:_STDERR_MAX]}")
         return ran
 
-    def _start(self, wanted: dict[str, Any]) -> "subprocess.Popen[bytes]":
-        order = marshal.dumps(wanted)
+    def _start(self, order: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        data = marshal.dumps(order)
         environment = {"PATH": os.environ.get("PATH", _PATH), MARKER: self._folder.marker}
-        if self._wanted.image:
+        if self._spec.image:
             environment = {**os.environ, MARKER: self._folder.marker}
         try:
             process = subprocess.Popen(
@@ -228,25 +229,25 @@ class Launch:
                 stderr=subprocess.PIPE,
                 env=environment,
                 cwd=self._folder.path,
-                pass_fds=(wanted["report"],),
+                pass_fds=(order["report"],),
                 start_new_session=True,
             )
         except OSError as error:
             raise SandboxFailedError(f"the sandbox's launcher could not be started: {error}") from error
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended: its report, or its silence, says why
-            process.stdin.write(b"%08x" % len(order) + order)
+        with contextlib.suppress(BrokenPipeError):  # it ended early: `run` sees that from its report
+            process.stdin.write(b"%08x" % len(data) + data)
             process.stdin.flush()
         return process
 
     def _remove_mount_points(self) -> None:
-        """They are no files of the command's. The namespace has ended, so that they are plain empty folders."""
+        """Remove mount points from the command's folders. The namespace has ended: they are empty folders now."""
         for path in inner_folders() if self._namespaces else ():
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder.files + path)
 
-    def _put(self, given: bytes) -> str:
-        """What the command reads, as a file that is not among its own, nor any other command's."""
+    def _write_input(self, given: bytes) -> str:
+        """Write standard input to a file outside the folders that commands can see."""
         if not given:
             return ""
         handle, path = tempfile.mkstemp(prefix=INPUT, dir=self._folder.path)
@@ -254,18 +255,18 @@ class Launch:
             file.write(given)
         return path
 
-    def _order(self, argv: Sequence[str], given: str, told: int) -> dict[str, Any]:
-        wanted, folder = self._wanted, self._folder
+    def _order(self, argv: Sequence[str], given: str, report: int) -> dict[str, Any]:
+        spec, folder = self._spec, self._folder
         name = f"{os.path.basename(folder.path)}-{time.monotonic_ns()}"
-        inside = self._namespaces or bool(wanted.image)
+        inside = self._namespaces or bool(spec.image)
         environment = environment_of(*((PLACE, TEMPORARY) if inside else (folder.work, folder.temporary)))
-        if wanted.image:
-            argv, environment = _in_docker(folder, wanted, name, argv, environment), dict(os.environ)
+        if spec.image:
+            argv, environment = _in_docker(folder, spec, name, argv, environment), dict(os.environ)
         elif not self._namespaces:
             environment[MARKER] = folder.marker
-        if LINUX and not wanted.image:
+        if LINUX and not spec.image:
             group = f"{cgroups.PREFIX}{os.getpid()}-{time.monotonic_ns()}"
-            self._groups = cgroups.plan(control_groups()[0], group, wanted.memory_mb * MIB, wanted.processes)
+            self._groups = cgroups.plan(control_groups()[0], group, spec.memory_mb * MIB, spec.processes)
         return {
             "argv": list(argv),
             "environment": environment,
@@ -274,45 +275,45 @@ class Launch:
             "place": PLACE if self._namespaces else folder.work,
             "root": os.path.join(folder.path, ROOT),
             "system": list(visibility.SYSTEM),
-            "settings": visibility.settings(wanted.network) if self._namespaces else [],
+            "settings": visibility.settings(spec.network) if self._namespaces else [],
             "python": homes_of_python(),
             "inner": inner_folders(),
             "input": given,
             "namespaces": self._namespaces,
-            "network": wanted.network,
-            "image": bool(wanted.image),
-            "filter": b"" if wanted.image else call_filter(self._namespaces),
+            "network": spec.network,
+            "image": bool(spec.image),
+            "filter": b"" if spec.image else call_filter(self._namespaces),
             "groups": self._groups,
-            "seconds": wanted.seconds,
+            "seconds": spec.seconds,
             "limits": self._limits(),
-            "kernel_limits": {} if wanted.image else _kernel_limits(wanted),
-            "memory_files": min(wanted.memory_mb, wanted.files_mb) * MIB,
-            "after": ["docker", "rm", "-f", name] if wanted.image else [],
-            "report": told,
+            "kernel_limits": {} if spec.image else _kernel_limits(spec),
+            "memory_files": min(spec.memory_mb, spec.files_mb) * MIB,
+            "after": ["docker", "rm", "-f", name] if spec.image else [],
+            "report": report,
             "parent": os.getpid(),
         }
 
     def _limits(self) -> dict[str, int]:
-        """What the launcher counts. 0 is no limit: the engine of containers counts processes and memory itself."""
-        wanted = self._wanted
+        """Return the limits that the launcher checks; 0 is none. Docker limits processes and memory itself."""
+        spec = self._spec
         return {
-            "processes": 0 if wanted.image else wanted.processes,
-            "memory": 0 if wanted.image else wanted.memory_mb * MIB,
-            "bytes": wanted.files_mb * MIB,
-            "files": wanted.files_max,
+            "processes": 0 if spec.image else spec.processes,
+            "memory": 0 if spec.image else spec.memory_mb * MIB,
+            "bytes": spec.files_mb * MIB,
+            "files": spec.files_max,
             "over_full": int(self._over_full),
         }
 
     def _listen(
         self, process: "subprocess.Popen[bytes]", report: int, most: int
     ) -> tuple[tuple[Output, Output], bytes]:
-        """Until the launcher has reported and the output has ended."""
+        """Read until the launcher has reported and the output has ended, or the time is over."""
         assert process.stdout is not None
         assert process.stderr is not None
-        out, err, told = _Ends(most), _Ends(most), _Ends(_PIECE_BYTES)
-        end_at = time.monotonic() + self._wanted.seconds + _GRACE_SECONDS
+        out, err, reported = _Ends(most), _Ends(most), _Ends(_PIECE_BYTES)
+        end_at = time.monotonic() + self._spec.seconds + _GRACE_SECONDS
         with selectors.DefaultSelector() as selector:
-            for handle, kept in ((process.stdout.fileno(), out), (process.stderr.fileno(), err), (report, told)):
+            for handle, kept in ((process.stdout.fileno(), out), (process.stderr.fileno(), err), (report, reported)):
                 selector.register(handle, selectors.EVENT_READ, kept)
             while selector.get_map():
                 ready = selector.select(max(end_at - time.monotonic(), 0))
@@ -325,10 +326,10 @@ class Launch:
                         selector.unregister(key.fd)
                         if key.fd == report:
                             end_at = min(end_at, time.monotonic() + _DRAIN_SECONDS)
-        return (out.said(), err.said()), told.said().head
+        return (out.output(), err.output()), reported.output().head
 
     def _finish(self, process: "subprocess.Popen[bytes]") -> None:
-        """By now it has ended, or must."""
+        """Close the lifeline and wait for the launcher; kill it if it does not end."""
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
@@ -343,7 +344,7 @@ class Launch:
 
 
 class _Ends:
-    """The first and the last bytes of a stream, as many as may be kept."""
+    """Keeps the first and the last bytes of a stream, within a limit."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -359,27 +360,27 @@ class _Ends:
         if len(self._tail) > 2 * self._most + _PIECE_BYTES:
             del self._tail[: -self._most]
 
-    def said(self) -> Output:
+    def output(self) -> Output:
         tail = bytes(self._tail[-(self._most - len(self._head)) :])
         return Output(bytes(self._head), tail, self._count - len(self._head) - len(tail))
 
 
 def environment_of(home: str, temporary: str) -> dict[str, str]:
-    """What a command is told of the machine: nothing that a key could be in."""
+    """Return the environment of a command. Nothing of ours is passed on: it could hold keys."""
     own = os.path.dirname(sys.executable)
     return {"PATH": f"{own}:{_PATH}", "HOME": home, "LANG": "C.UTF-8", "TMPDIR": temporary}
 
 
 @functools.cache
 def control_groups() -> tuple[dict[str, str], str]:
-    """Where control groups for commands can be made; or nothing, and why."""
+    """Return where control groups can be created; or nothing, and why."""
     return cgroups.find() if LINUX else ({}, "this system has none")
 
 
 @functools.cache
 def call_filter(namespaces: bool) -> bytes:
-    """The filter for system calls; empty where there can be none. Without namespaces a command sees processes that are
-    not its own, and may not trace any.
+    """Return the filter for system calls; empty where there can be none. Without namespaces a command sees foreign
+    processes, so it may not trace any.
     """
     machine = os.uname().machine
     if not LINUX or machine not in MACHINES or not kernel.has_seccomp():
@@ -389,7 +390,7 @@ def call_filter(namespaces: bool) -> bytes:
 
 @functools.cache
 def why_no_namespaces() -> str:
-    """Why commands cannot have namespaces of their own here; empty if they can. Found by trying."""
+    """Return why commands cannot have their own namespaces here; empty if they can. Tries it with a real command."""
     if not LINUX:
         return "this system has none"
     if os.uname().machine not in MACHINES:
@@ -405,13 +406,13 @@ def why_no_namespaces() -> str:
             return str(error)
     if ran.code == 0:
         return ""
-    return f"{sys.executable} cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
+    return f"{sys.executable} cannot be started in one: {ran.stderr.strip()[-_STDERR_MAX:]}"
 
 
 def why_no_docker() -> str:
-    """Why images cannot be used here; empty if they can."""
+    """Return why images cannot be used here; empty if they can."""
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             ["docker", "version", "--format", "{{.Server.Version}}"],
             capture_output=True,
             text=True,
@@ -420,18 +421,18 @@ def why_no_docker() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the command docker cannot be used ({error})"
-    return "" if asked.returncode == 0 else f"no engine answers the command docker ({asked.stderr.strip()})"
+    return "" if done.returncode == 0 else f"no engine answers the command docker ({done.stderr.strip()})"
 
 
 def make_folders(folder: Folder) -> None:
-    """What a command needs to be there. Nobody else may look in."""
+    """Create the folders that a command needs, private to this user."""
     os.makedirs(folder.path, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(folder.path, ROOT), exist_ok=True)
-    mend_folders(folder)
+    repair_folders(folder)
 
 
-def mend_folders(folder: Folder) -> None:
-    """Whatever the last command did to the folders that it works in, the next one finds and may use them."""
+def repair_folders(folder: Folder) -> None:
+    """Recreate folders that the last command removed, and restore our permissions on them."""
     for path in (folder.files, folder.work, folder.temporary):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
@@ -444,39 +445,39 @@ def mend_folders(folder: Folder) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Also what the command has forbidden itself to change."""
+    """Remove a folder, also if the command made parts of it read-only."""
     remove_own_folder(path)
 
 
-def _kernel_limits(wanted: Bounds) -> dict[str, int]:
-    """For each process. CPU time is for the case that the launcher was killed, which else ends commands in time."""
+def _kernel_limits(spec: SandboxLimits) -> dict[str, int]:
+    """Return the kernel's limits for each process. CPU time is a fallback in case the launcher is killed."""
     return {
         "CORE": 1,  # less than any core: with 0 a kernel that pipes cores to a program would still start it
-        "CPU": int(wanted.seconds * (os.cpu_count() or 1)) + 1,
-        "DATA": wanted.memory_mb * MIB,
-        "FSIZE": wanted.files_mb * MIB,
+        "CPU": int(spec.seconds * (os.cpu_count() or 1)) + 1,
+        "DATA": spec.memory_mb * MIB,
+        "FSIZE": spec.files_mb * MIB,
         "NOFILE": _OPEN_FILES_MAX,
-        "NPROC": wanted.processes + 2,
+        "NPROC": spec.processes + 2,
     }
 
 
 def _in_docker(
-    folder: Folder, wanted: Bounds, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    folder: Folder, spec: SandboxLimits, name: str, argv: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """The command line that runs the same in a container, which is gone afterwards."""
-    limits = {**_kernel_limits(wanted), "NPROC": 0, "DATA": 0}
-    told = {**environment, "PATH": _PATH}
+    """Return the command line that runs the same in a container and removes it afterwards."""
+    limits = {**_kernel_limits(spec), "NPROC": 0, "DATA": 0}
+    passed = {**environment, "PATH": _PATH}
     return [
         *("docker", "run", "--rm", "--interactive", "--name", name),
         *("--label", f"holdfast.run={folder.uid}", "--label", f"holdfast.folder={os.path.basename(folder.path)}"),
-        *("--network", "bridge" if wanted.network else "none", "--hostname", "sandbox", "--read-only"),
-        *("--memory", f"{wanted.memory_mb}m", "--memory-swap", f"{wanted.memory_mb}m"),
-        *("--pids-limit", str(wanted.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--network", "bridge" if spec.network else "none", "--hostname", "sandbox", "--read-only"),
+        *("--memory", f"{spec.memory_mb}m", "--memory-swap", f"{spec.memory_mb}m"),
+        *("--pids-limit", str(spec.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{os.getuid()}:{os.getgid()}", "--workdir", PLACE),
         *("--volume", f"{folder.work}:{PLACE}", "--volume", f"{folder.temporary}:{TEMPORARY}"),
         *(part for key, value in limits.items() if value for part in _ulimit(key, value)),
-        *(part for key, value in told.items() for part in ("--env", f"{key}={value}")),
-        wanted.image,
+        *(part for key, value in passed.items() for part in ("--env", f"{key}={value}")),
+        spec.image,
         *argv,
     ]
 
@@ -485,9 +486,9 @@ def _ulimit(name: str, value: int) -> tuple[str, str]:
     return "--ulimit", f"{name.lower()}={value}"
 
 
-def _report(said: bytes) -> dict[str, Any]:
-    """Empty if the launcher was killed before it could say anything."""
-    return dict(marshal.loads(said)) if said else {}
+def _read_report(data: bytes) -> dict[str, Any]:
+    """Decode the launcher's report; empty if it was killed before it could write one."""
+    return dict(marshal.loads(data)) if data else {}
 
 
 def _as_shell(code: int) -> int:

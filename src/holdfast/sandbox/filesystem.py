@@ -1,7 +1,7 @@
-"""The file system that a command sees: a root in memory, into which only what it may see is bound. Runs in the
+"""Builds the file system that a command sees: a root in memory into which only allowed paths are bound. Runs in the
 launcher's child, inside its new namespaces. Imports nothing of Holdfast.
 
-Invariant: what is not named in the order is not there. Everything is read-only, except the command's own folders.
+Invariant: paths that the order does not name are not there. Everything is read-only except the command's own folders.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def make_root(order: Order) -> None:
 
 
 def make_settings(root: str, order: Order) -> None:
-    """/etc: chosen files of the machine, and accounts of our own, because the machine's name its people."""
+    """Build /etc: chosen files of the machine, and our own accounts, because the machine's list its users."""
     os.makedirs(f"{root}/etc", exist_ok=True)
     written = {"passwd": PASSWD, "group": GROUP}
     if not order["network"]:
@@ -77,11 +77,11 @@ def make_settings(root: str, order: Order) -> None:
 
 
 def bind_folders(order: Order) -> None:
-    """The command's own folders, and into them the parts of Python that lie below their names."""
+    """Bind the command's own folders, and into them the parts of Python below the same paths."""
     root, inner = order["root"], order["inner"]
     for path, folder in order["folders"].items():
         if os.path.islink(folder):
-            raise OSError(f"{folder} is a link")  # no command could make it one, and nothing may be shown through it
+            raise OSError(f"{folder} is a link")  # never by a command; refuse to show what it leads to
         bind(folder, root + path)
     for path in inner:
         cover(root, path)
@@ -106,8 +106,8 @@ def cover(root: str, path: str) -> None:
 
 
 def mount_proc(path: str) -> None:
-    """Of the new process namespace. Where the machine hides parts of /proc the kernel refuses a new one. Then the
-    command has none; most programs do without.
+    """Mount /proc of the new process namespace. The kernel refuses that where the machine hides parts of /proc
+    (containers). Then the command has none; most programs do without.
     """
     try:
         mount("proc", path, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -116,7 +116,7 @@ def mount_proc(path: str) -> None:
 
 
 def show(root: str, path: str, links: bool = True) -> None:
-    """The same path, read-only in the end. A link stays one, if what it leads to is shown too."""
+    """Bind a path to the same path in the root. Links are copied as links, unless `links` is False."""
     if links and os.path.islink(path):
         os.makedirs(os.path.dirname(root + path), exist_ok=True)
         os.symlink(os.readlink(path), root + path)
@@ -143,7 +143,7 @@ def make_devices(root: str, memory_files: int) -> None:
 
 
 def raise_loopback() -> None:
-    """So that a program can talk to itself: a `struct ifreq` with the name and the flags UP and RUNNING."""
+    """Bring up `lo`, so that a program can connect to itself: a `struct ifreq` with the flags UP and RUNNING."""
     handle = libc.socket(2, 2, 0)
     request = ctypes.create_string_buffer(b"lo".ljust(16, b"\0") + (0x41).to_bytes(2, sys.byteorder), 40)
     libc.ioctl(handle, 0x8914, request)

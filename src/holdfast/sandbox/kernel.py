@@ -37,7 +37,7 @@ class _Program(ctypes.Structure):
 
 
 def call(name: str, *arguments: Any) -> int:
-    """A system call that libc has no function for. OSError if it fails."""
+    """Make a system call that libc has no function for. OSError if it fails."""
     return call_number(CALLS[os.uname().machine][name], name, *arguments)
 
 
@@ -71,7 +71,7 @@ def set_mount_flags(path: str, how: int, on: int = 0, off: int = 0) -> None:
 
 
 def has_seccomp() -> bool:
-    """Whether the kernel can filter system calls: it looks for the program, which is not there (EFAULT)."""
+    """Whether the kernel can filter system calls: with it, the null pointer to a program fails with EFAULT."""
     try:
         control(SET_SECCOMP, _FILTER_MODE, None)
     except OSError as error:
@@ -80,7 +80,7 @@ def has_seccomp() -> bool:
 
 
 def install_filter(program: bytes) -> None:
-    """For this process and all that it starts; it cannot be taken off again. Needs SET_NO_NEW_PRIVILEGES."""
+    """Install a filter for this process and all its children; it cannot be removed. Needs SET_NO_NEW_PRIVILEGES."""
     control(SET_SECCOMP, _FILTER_MODE, ctypes.byref(_Program(len(program) // 8, program)))
 
 
@@ -94,15 +94,15 @@ def join_new_keyring() -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, and the right to get any back."""
-    for number in range(_CAPABILITIES):
-        libc.prctl(DROP_BOUNDING, ctypes.c_ulong(number), *[ctypes.c_ulong(0)] * 3)  # fails for numbers it has not
+    """Drop all capabilities, and the right to regain any."""
+    for number in range(_CAPABILITIES):  # fails for numbers that the kernel does not know
+        libc.prctl(DROP_BOUNDING, ctypes.c_ulong(number), *[ctypes.c_ulong(0)] * 3)
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION_3, 0)
     checked(libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "dropping capabilities")
 
 
 def write(path: str, value: str) -> None:
-    """Into a file of the kernel's: it must be there. Not by `open`, which would import an encoding first."""
+    """Write to an existing file of the kernel. Not with `open`, which would import an encoding first."""
     handle = os.open(path, os.O_WRONLY)
     try:
         os.write(handle, value.encode())

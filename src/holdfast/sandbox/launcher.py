@@ -1,14 +1,14 @@
 """Runs one command so that it cannot outlive its call: a program of its own, started with `python -I -S`.
 
-It imports nothing of Holdfast but its neighbours, so that it starts in milliseconds. Standard input brings the order
-(eight hex digits of length, then that many bytes of `marshal`) and stays open as the lifeline: the process that started
-us holds the other end, and when that process ends, however it ends, everything that we started is killed. Invariant:
-when the report is written, nothing of the command runs any more.
+It imports nothing of Holdfast but its neighbours, so that it starts in milliseconds. The order arrives on standard
+input (eight hex digits of length, then that many bytes of `marshal`), which stays open as the lifeline: when the
+process that holds the other end dies, everything that we started is killed. Invariant: when the report is written,
+nothing of the command runs any more.
 
 With namespaces the command has a user, process, mount, network, ipc and host name space of its own: it sees the
-system's programs read-only, its own folder, and nothing else. Without them it has a process group, limits, and us, to
-whom all its orphans fall. In both cases it has a filter for system calls, a keyring of its own, and a control group
-where one can be made.
+system's programs read-only, its own folder, and nothing else. Without them it has a process group, limits, and this
+process as the parent of its orphans. In both cases it has a filter for system calls, a keyring of its own, and a
+control group where one can be made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from . import cgroups, kernel
 from .filesystem import INNER_ID, make_root
 from .kernel import LINUX
-from .usage import Watch, descendants
+from .usage import UsageWatch, descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     Order = dict[str, Any]
 else:
-    import _signal as signal  # what is around it, and `typing`, would take as long to import as Python to start
+    import _signal as signal  # `signal` itself and `typing` take as long to import as Python to start
 
 POLL_SECONDS = 0.1
 NEW_MOUNTS, NEW_HOST, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = 1 << 17, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 HANDLES = 64
-"""More descriptors than a launcher has."""
+"""Upper bound on the descriptors that a launcher has open."""
 USER_NAMESPACES_MAX = "/proc/sys/user/max_user_namespaces"
 SHARED_PAGES_MAX = "/proc/sys/kernel/shmall"
 
 
 def main() -> None:
-    """Do as ordered, then report how it ended, on the descriptor that the order names."""
+    """Carry out the order, then report how it ended on the descriptor that the order names."""
     order: Order = marshal.loads(read_exactly(int(read_exactly(8), 16)))
     os.set_inheritable(order["report"], False)
     wake = listen()
@@ -50,10 +50,12 @@ def main() -> None:
         kernel.control(kernel.SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
         kernel.control(kernel.SET_SUBREAPER, 1)
     if os.getppid() != order["parent"]:
-        return  # it ended before we could ask to be told
+        return  # it died before PR_SET_PDEATHSIG took effect
     no_group = make_groups(order)
     try:
-        use = Watch(order["limits"], order["files"], [each["events"] for each in order["groups"] if each["events"]])
+        use = UsageWatch(
+            order["limits"], order["files"], [each["events"] for each in order["groups"] if each["events"]]
+        )
         child = start(order)
     except OSError as error:
         report: dict[str, Any] = {"error": str(error)}
@@ -68,7 +70,9 @@ def main() -> None:
 
 
 def make_groups(order: Order) -> str:
-    """Why not, if it could be done before and cannot now. Then memory is counted: a long run should not end by that."""
+    """Create the control groups; return why that failed, if it did. Then memory is counted instead: a long run should
+    not end because of it.
+    """
     try:
         cgroups.make(order["groups"])
     except OSError as error:
@@ -79,17 +83,17 @@ def make_groups(order: Order) -> str:
 
 
 def listen() -> int:
-    """A descriptor that gets a byte for every signal that we care about."""
-    wake, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    """Return a descriptor that receives a byte for every SIGCHLD and SIGTERM."""
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for each in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(each, lambda *_: None)
     return wake
 
 
 def start(order: Order) -> int:
-    """The process to wait for. OSError, with what could not be done, if there is none."""
+    """Start the command; return the process to wait for. OSError says what could not be done."""
     error_read, error_write = os.pipe()
     go_read, go_write = os.pipe()
     child = clone(order["network"]) if order["namespaces"] else os.fork()
@@ -132,8 +136,8 @@ def map_ids(child: int) -> None:
         kernel.write(f"/proc/{child}/{name}", line)
 
 
-def watch(child: int, use: Watch, seconds: float, wake: int) -> tuple[str, int]:
-    """Until the command ends, or must: why (nothing, if it ended by itself), and how."""
+def watch(child: int, use: UsageWatch, seconds: float, wake: int) -> tuple[str, int]:
+    """Wait until the command ends or must be killed; return why (empty if it ended by itself) and its status."""
     end_at = time.monotonic() + seconds
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -151,7 +155,7 @@ def watch(child: int, use: Watch, seconds: float, wake: int) -> tuple[str, int]:
 
 
 def end(child: int) -> None:
-    """Kill everything that is left. The first process of a namespace takes all others with it."""
+    """Kill everything that is left. The end of a namespace's first process kills all others in it."""
     while True:
         if LINUX:
             for pid in descendants():
@@ -167,7 +171,7 @@ def end(child: int) -> None:
 
 
 def begin(order: Order, go: int, errors: int) -> NoReturn:
-    """The child: with namespaces it makes its file system, then stays as the first process there."""
+    """Run in the child: with namespaces, build the file system and stay as the namespace's first process."""
     signal.set_wakeup_fd(-1)
     for each in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
@@ -190,14 +194,14 @@ def begin(order: Order, go: int, errors: int) -> NoReturn:
         if command == 0:
             execute(order)
         wait_as_first(command)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it, and nothing may return
+    except BaseException as error:  # noqa: BLE001 - the parent must get every error, and nothing may return from here
         os.write(errors, str(error).encode()[:2000])
     os._exit(1)
 
 
 def forbid_user_namespaces(filtered: bool) -> None:
-    """None inside this one: in a nested namespace a command has all capabilities, and could mount control groups. The
-    filter forbids it too; with neither of the two there is no sandbox.
+    """Forbid nested user namespaces: in one a command has all capabilities and could mount control groups. The filter
+    forbids it too; without either there is no sandbox.
     """
     try:
         kernel.write(USER_NAMESPACES_MAX, "0")
@@ -207,7 +211,7 @@ def forbid_user_namespaces(filtered: bool) -> None:
 
 
 def bound_shared_memory(most: int) -> None:
-    """System V segments belong to no process. Older kernels let only root of the machine set this."""
+    """Limit System V shared memory, which belongs to no process. On older kernels only root may set this."""
     try:
         kernel.write(SHARED_PAGES_MAX, str(most // resource.getpagesize()))
     except OSError:
@@ -215,8 +219,8 @@ def bound_shared_memory(most: int) -> None:
 
 
 def wait_as_first(command: int) -> NoReturn:
-    """Orphans fall to us. When we end, all others in the namespace are killed. The command runs as the same user, so
-    that we keep nothing that it could take: no descriptors, no capabilities, and no memory that it may look at.
+    """Wait for the command as the namespace's first process, which adopts orphans and whose end kills all others. The
+    command runs as the same user, so keep nothing that it could take: no descriptors, capabilities or readable memory.
     """
     os.closerange(0, HANDLES)
     kernel.drop_capabilities()
@@ -229,7 +233,7 @@ def wait_as_first(command: int) -> NoReturn:
 
 
 def execute(order: Order) -> NoReturn:
-    """Become the command."""
+    """Apply limits and filters, then become the command."""
     os.dup2(order["given"], 0)
     os.chdir(order["place"])
     os.umask(0o022)
@@ -242,7 +246,7 @@ def execute(order: Order) -> NoReturn:
         if order["namespaces"]:
             kernel.drop_capabilities()
         if order["filter"]:
-            kernel.install_filter(order["filter"])  # last: we need some of the calls ourselves
+            kernel.install_filter(order["filter"])  # last: the calls before it need what it forbids
     try:
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:  # as a shell says it
@@ -251,7 +255,7 @@ def execute(order: Order) -> NoReturn:
 
 
 def limit(name: str, value: int, alone: bool) -> None:
-    """Processes are counted by user: a limit of them means something only where the user is alone."""
+    """Set a resource limit. The kernel counts processes by user, so NPROC works only in a user namespace of its own."""
     if name == "NPROC" and not alone:
         return
     kind = getattr(resource, f"RLIMIT_{name}")

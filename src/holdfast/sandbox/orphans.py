@@ -1,6 +1,6 @@
-"""What a process that died left behind of its sandboxes: folders, processes, containers. Only those of one run.
+"""Removes what dead processes of one run left of their sandboxes: folders, processes, containers.
 
-A folder belongs to the process that its `owner.json` names. Invariant: nothing of a process that lives is touched.
+A folder belongs to the process that its `owner.json` names. Invariant: nothing of a living process is touched.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ _DOCKER_SECONDS = 30.0
 
 
 def name_of(uid: str) -> str:
-    """What the names of a run's sandboxes begin with."""
+    """Return the prefix of the names of a run's sandboxes."""
     return f"holdfast-{uid}-"
 
 
 def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
-    """End what is left of a run's dead processes; how many processes and containers were ended, and folders removed.
+    """Kill leftover processes and containers, then remove folders; return how many of each.
 
-    The folders go last: if this is cut short, the next start finds them.
+    Folders last: if this is interrupted, the next start still finds them.
     """
     dead = [name for name in _folders(uid, place) if not _has_live_owner(os.path.join(place, name))]
     if not dead:
@@ -44,13 +44,13 @@ def _folders(uid: str, place: str) -> Iterator[str]:
 
 
 def _has_live_owner(folder: str) -> bool:
-    """A folder without an owner's name was being made when its process died: we hold the run now."""
+    """A folder without an owner was being created when its process died: only we hold the run now."""
     owner = owner_of(folder)
     return owner is not None and is_alive(owner) is not False
 
 
 def _marked(uid: str, place: str) -> Iterator[int]:
-    """Processes that carry this run's marker, and the name of a folder that is nobody's any more."""
+    """Yield processes with this run's marker in their environment whose folder has no living owner."""
     mark = f"{MARKER}={uid}/"
     for pid, environment in _environments():
         for word in environment:
@@ -59,7 +59,7 @@ def _marked(uid: str, place: str) -> Iterator[int]:
 
 
 def _environments() -> Iterator[tuple[int, list[str]]]:
-    """Of all processes that we may look at."""
+    """Yield the environments of all processes that we may read."""
     if os.path.isdir("/proc/self"):
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError):
@@ -70,8 +70,8 @@ def _environments() -> Iterator[tuple[int, list[str]]]:
     with contextlib.suppress(OSError):
         listed = subprocess.run(["ps", "-axEww", "-o", "pid=,command="], capture_output=True, check=False)
         for line in listed.stdout.decode("utf-8", "replace").splitlines():
-            number, _, words = line.strip().partition(" ")
-            yield int(number), words.split()
+            number, _, fields = line.strip().partition(" ")
+            yield int(number), fields.split()
 
 
 def _end(pid: int) -> bool:
@@ -86,7 +86,7 @@ def _end_containers(uid: str, place: str) -> int:
     listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
     listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
     found = [line.split() for line in listed.splitlines()]
-    left = [words[0] for words in found if not _has_live_owner(os.path.join(place, words[-1]))]
+    left = [fields[0] for fields in found if not _has_live_owner(os.path.join(place, fields[-1]))]
     if left:
         _docker("docker", "rm", "--force", *left)
     return len(left)

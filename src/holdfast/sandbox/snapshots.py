@@ -1,8 +1,9 @@
-"""The files of a sandbox as data: what a call changed in them, and the same files made again. Blocks: for threads.
+"""Snapshots of a sandbox's files: what a call changed, and restoring them. Blocks: for threads.
 
-Invariant: a snapshot is named only after all its content is durable, and what is restored is byte for byte what was
-kept, with names, permissions and links; or it is an error that says what is missing. Times, owners, hard links and
-extended attributes are not kept. What is no file, folder or link cannot be, and says so.
+Invariant: a snapshot is returned only after all its content is durable. What is restored is byte for byte what was
+stored, with names, permissions and links; otherwise an error says what is missing. Times, owners, hard links and
+extended attributes are not stored. Sockets, devices and the like cannot be stored, and the snapshot says so. A crash
+leaves content that no record names.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ Entries = Mapping[str, KeptFile]
 
 
 class LostFilesError(SandboxError):
-    """The files of a sandbox are not to be had again: the sample must begin anew. The message says what and why."""
+    """The files of a sandbox cannot be restored, so the sample must start again."""
 
 
 class Blobs(msgspec.Struct, frozen=True):
-    """Where content is kept. `keep` stores pieces and returns their SHA-256; after `sync` all of them are durable;
-    `read` gives them back, checked, or raises HoldfastError with the file's name; `clear`, before all else, removes
-    what a process was writing when it died.
+    """A content store. `keep` stores pieces and returns their SHA-256; after `sync` all of them are durable; `read`
+    returns them checked, or raises HoldfastError with the file's name; `clear`, before anything else, removes what a
+    dead process left half written.
     """
 
     keep: Callable[[Iterable[bytes]], str]
@@ -43,14 +44,14 @@ class Blobs(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What may be kept of one sandbox."""
+    """How much may be stored of one sandbox."""
 
     bytes: int
     count: int
 
 
-class State(msgspec.Struct, frozen=True):
-    """The files of a sandbox at one moment. `lost`: why they are not all known."""
+class FilesState(msgspec.Struct, frozen=True):
+    """The files of a sandbox at one moment. `lost`: why they cannot be restored; empty if they can."""
 
     entries: Entries = msgspec.field(default_factory=dict)
     lost: str = ""
@@ -58,26 +59,30 @@ class State(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         return xxhash.xxh3_128_hexdigest(_canonical(dict(sorted(self.entries.items()))))
 
-    def after(self, files: Files) -> "State":
-        """With what a call changed. If it did not begin with these files, what it left cannot be known."""
+    def after(self, files: Files) -> "FilesState":
+        """Return the state after a call's changes. They apply only to the state that the call started from."""
         if files.before != self.digest():
-            return State(self.entries, "the recorded calls do not fit together: one between them is missing")
+            return FilesState(self.entries, "the recorded calls do not fit together: one between them is missing")
         if files.lost:
-            return State(self.entries, files.lost)
+            return FilesState(self.entries, files.lost)
         gone = set(files.removed)
         left = {path: each for path, each in self.entries.items() if path not in gone}
-        return State({**left, **files.changed})
+        return FilesState({**left, **files.changed})
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A folder as it was found: its state, and stamps that tell whether a file was touched since."""
+class FolderSnapshot(msgspec.Struct, frozen=True):
+    """A folder as it was scanned: its state, and stamps that show whether a file has changed since."""
 
-    state: State
+    state: FilesState
     stamps: Mapping[str, Stamp] = msgspec.field(default_factory=dict)
 
 
-def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs) -> tuple[Files | None, Snapshot]:
-    """What is other than before, its content kept. None if nothing is. What cannot be kept leaves `before` in force."""
+def take_snapshot(
+    folder: str, before: FolderSnapshot, bounds: Capacity, blobs: Blobs
+) -> tuple[Files | None, FolderSnapshot]:
+    """Store what changed since `before` and return it; None if nothing did. On files that cannot be stored, the changes
+    say why, and later calls find no files to restore.
+    """
     digest = before.state.digest()
     try:
         with contextlib.ExitStack() as opened:
@@ -86,18 +91,18 @@ def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs)
             entries, stamps = _keep_all(folder, found, before, blobs)
     except _CannotKeepError as error:
         files = Files(digest, lost=str(error))
-        return files, Snapshot(State(before.state.entries, files.lost), before.stamps)
+        return files, FolderSnapshot(FilesState(before.state.entries, files.lost), before.stamps)
     old = before.state.entries
     changed = {path: each for path, each in entries.items() if old.get(path) != each}
     removed = [path for path in old if path not in entries]
-    after = Snapshot(State(entries), stamps)
+    after = FolderSnapshot(FilesState(entries), stamps)
     if not changed and not removed and not before.state.lost:
         return None, after
     return Files(digest, changed, removed), after
 
 
-def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
-    """Make the files anew in a folder that is not there. LostFilesError if one cannot be had."""
+def restore(folder: str, state: FilesState, blobs: Blobs) -> FolderSnapshot:
+    """Create the folder with the files of a state. LostFilesError if one is missing."""
     if state.lost:
         raise LostFilesError(f"the sandbox cannot be restored: {state.lost}")
     os.mkdir(folder, 0o755)
@@ -108,20 +113,20 @@ def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
     for path, each in state.entries.items():
         if each.blob:
             _restore_file(_inside(folder, path), path, each, blobs)
-    for path, each in links.items():  # last: nothing is made through one
+    for path, each in links.items():  # last, so that nothing is written through a link
         os.symlink(each.link, _inside(folder, path))
     stamps = {path: _stamp(os.lstat(_inside(folder, path))) for path, each in state.entries.items() if each.blob}
     for path in reversed(folders):
         os.chmod(_inside(folder, path), state.entries[path].mode)
-    return Snapshot(state, stamps)
+    return FolderSnapshot(state, stamps)
 
 
 class _CannotKeepError(Exception):
-    """Why."""
+    """A file cannot be stored; the message says why."""
 
 
 def _scan(folder: str, opened: contextlib.ExitStack, above: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below, a folder before what is in it. Folders that were closed to us stay open until `opened` ends."""
+    """Yield everything below, folders first. Unreadable folders are made readable until `opened` ends."""
     opened.enter_context(_allowed(os.path.join(folder, above), 0o700))
     with os.scandir(os.path.join(folder, above)) as entries:
         names = sorted(entries, key=lambda each: each.name)
@@ -147,9 +152,9 @@ def _check(found: Mapping[str, os.stat_result], bounds: Capacity) -> None:
 
 
 def _keep_all(
-    folder: str, found: Mapping[str, os.stat_result], before: Snapshot, blobs: Blobs
+    folder: str, found: Mapping[str, os.stat_result], before: FolderSnapshot, blobs: Blobs
 ) -> tuple[dict[str, KeptFile], dict[str, Stamp]]:
-    """Dying on the way leaves content that no record names."""
+    """Store new and changed files. A crash leaves content that no record names, which is harmless."""
     entries: dict[str, KeptFile] = {}
     stamps: dict[str, Stamp] = {}
     stored = False
@@ -204,7 +209,7 @@ def _restore_file(target: str, path: str, kept: KeptFile, blobs: Blobs) -> None:
 
 
 def _inside(folder: str, path: str) -> str:
-    """A path of a record, in the folder. One that leads out of it is no path of ours."""
+    """Return the path of a record inside the folder. LostFilesError for a forged path that leads out of it."""
     if path.startswith("/") or ".." in path.split("/"):
         raise LostFilesError(f"the sandbox cannot be restored: {path!r} leads out of it")
     return os.path.join(folder, path)
@@ -212,7 +217,7 @@ def _inside(folder: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _allowed(path: str, bits: int) -> Iterator[None]:
-    """With the permissions that we need, for as long as we need them; a command may take away its own."""
+    """Add permissions that we need for as long as we need them: a command may have removed its own."""
     mode = stat.S_IMODE(os.lstat(path).st_mode)
     lacking = os.geteuid() != 0 and mode & bits != bits
     if lacking:
@@ -225,7 +230,7 @@ def _allowed(path: str, bits: int) -> Iterator[None]:
 
 
 def _stamp(status: Any) -> Stamp:
-    """No command can set the time of the last change itself (ctime)."""
+    """Includes ctime, which no command can set."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

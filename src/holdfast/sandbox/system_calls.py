@@ -1,9 +1,9 @@
 """The system calls that a sandboxed command may not make, as a program for the kernel's filter (seccomp, classic BPF).
 
-A list of what is refused, not of what is allowed: commands are arbitrary programs, and the namespaces, not this filter,
-are what hides the machine. The filter takes away calls that led out of a sandbox before, or that reach parts of the
-kernel where such holes are found, and that tests and tools of a model do not need. Calls newer than this table are
-refused with ENOSYS, as an older kernel would, so that programs use their older way.
+A deny list, not an allow list: commands are arbitrary programs, and the namespaces hide the machine, not this filter.
+It removes calls that have led out of sandboxes before, or that reach parts of the kernel where such holes are found,
+and that models' programs do not need. Calls newer than this table fail with ENOSYS, as on an older kernel, so that
+programs fall back.
 """
 
 import errno
@@ -19,7 +19,7 @@ _HIGHEST = 462
 """`mseal` of Linux 6.10. From 424 on numbers are the same on all machines."""
 
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""How the kernel names a machine, and which column of the table is its."""
+"""The kernel's number of a machine, and its column in the tables below."""
 
 # New namespaces: with them a command has all capabilities in a namespace of its own, and reaches the kernel's mount,
 # network and control group code. `clone` is looked at below; `clone3` passes its flags where no filter can see them,
@@ -99,13 +99,13 @@ MACHINES = frozenset(_MACHINES)
 
 
 def build_filter(machine: str, ptrace: bool) -> bytes:
-    """The program. `ptrace`: whether commands may trace processes; those that they see must be their own."""
+    """Return the program. `ptrace`: whether commands may trace processes; only if they see none but their own."""
     kernel_name, column = _MACHINES[machine]
     refused = {**_NAMESPACES, **_MOUNTS, **_HANDLES, **_KEYS, **_KERNEL, **_OTHERS, **({} if ptrace else _PTRACE)}
     numbers = [each[column] for each in refused.values()] + ([] if column else list(_PORTS.values()))
     program = [
         _step(_LOAD, _MACHINE),
-        _step(_EQUAL, kernel_name, 1, 0),  # else it is a call of the 32-bit convention
+        _step(_EQUAL, kernel_name, 1, 0),  # otherwise it uses the 32-bit convention
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER),
     ]
@@ -130,7 +130,7 @@ def build_filter(machine: str, ptrace: bool) -> bytes:
 
 
 def _only(number: int, values: tuple[int, ...], otherwise: int) -> list[bytes]:
-    """A call whose first argument must be one of these."""
+    """Allow a call only if its first argument is one of these values."""
     rest = len(values)
     return [
         _step(_EQUAL, number, 0, rest + 3),

@@ -1,7 +1,7 @@
-"""Where what sandboxes do is done: commands in some threads, the keeping and restoring of files in others.
+"""The threads of sandboxes: one pool for commands, another for storing and restoring files.
 
-So a call that has ended is kept and recorded at once, however many commands wait for a thread. Invariant: whoever is
-cancelled while something of theirs runs is told of it only when that has ended.
+So the files of a call that has ended are stored at once, however many commands wait for a thread. Invariant: a
+cancelled caller gets its CancelledError only after its work in the thread has ended.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ _KEEPING = 4
 T = TypeVar("T")
 
 
-class Stopwatch:
-    """How long a call has worked. It stands still while everything that the call has asked for waits for a thread."""
+class WorkStopwatch:
+    """Measures how long a call has worked. It is paused while all its commands wait for a thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,18 +32,18 @@ class Stopwatch:
         return self._seconds
 
     def wait(self) -> None:
-        """Something waits from here on."""
+        """A command starts to wait for a thread."""
         self._note(1, 0)
 
     def begin(self) -> None:
-        """What waited has its thread."""
+        """A waiting command got its thread."""
         self._note(-1, 1)
 
     def end(self) -> None:
         self._note(0, -1)
 
     def give_up(self) -> None:
-        """What waited is not wanted any more."""
+        """A waiting command was cancelled."""
         self._note(-1, 0)
 
     def _note(self, waiting: int, working: int) -> None:
@@ -56,19 +56,19 @@ class Stopwatch:
 
 
 class Threads:
-    """Of one run. They are made when they are first needed."""
+    """The threads of one run, created on first use."""
 
     def __init__(self, commands: int = 0) -> None:
-        """`commands`: how many at once; not said, it goes by the machine."""
+        """`commands`: how many run at once; by default it depends on the number of processors."""
         self._most = {"command": commands or max(_COMMANDS_MIN, 2 * (os.cpu_count() or 1)), "keeping": _KEEPING}
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     async def keep(self, work: Callable[[], T]) -> T:
-        """Do what ends soon by itself."""
+        """Run something that ends soon by itself."""
         return await _end_of(self._pool("keeping").submit(work), lambda: None)
 
-    async def command(self, work: Callable[[], T], stop: Callable[[], None], watch: Stopwatch) -> T:
-        """Do what may take long, and ends when it is told to `stop`."""
+    async def command(self, work: Callable[[], T], stop: Callable[[], None], watch: WorkStopwatch) -> T:
+        """Run something that may take long; `stop` ends it when the caller is cancelled."""
         loop = asyncio.get_running_loop()
 
         def begin() -> T:
@@ -96,7 +96,7 @@ class Threads:
 
 
 async def _end_of(job: "Future[T]", stop: Callable[[], None]) -> T:
-    """What comes of it. Cancelled, it is not begun, if it is not yet; else it is stopped and its end waited for."""
+    """Return the result. On cancellation a job that has not begun is dropped; else it is stopped and awaited."""
     working = asyncio.wrap_future(job)
     try:
         return await asyncio.shield(working)
@@ -108,7 +108,7 @@ async def _end_of(job: "Future[T]", stop: Callable[[], None]) -> T:
 
 
 async def _to_the_end(working: "asyncio.Future[Any]") -> None:
-    """Until the thread is done, however often we are told to stop waiting."""
+    """Wait until the thread is done, ignoring further cancellations."""
     while not working.done():
         try:
             await asyncio.wait([working])

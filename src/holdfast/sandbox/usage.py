@@ -1,8 +1,7 @@
-"""What a running command uses: processes, memory and files, counted while it runs. Imports nothing of Holdfast: the
-launcher uses it.
+"""Counts what a running command uses: processes, memory and files. Imports nothing of Holdfast: the launcher uses it.
 
-The kernel's own limits hold for one process or one file. These are for all of them together. Counting happens between
-two looks at the clock, so a command may exceed a limit for a moment before it is killed; only a control group is exact.
+The kernel's own limits hold for one process or one file; these hold for all of them together. Counting happens a few
+times a second, so a command may exceed a limit for a moment before it is killed; only a control group is exact.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEEPEST = 200
-"""Folders inside one another. What is deeper cannot be looked into with a bounded number of open folders."""
+"""Depth of nested folders that is counted: each level needs an open descriptor. Deeper counts as over the limit."""
 FILE_COST_FACTOR = 20
 """Counting files takes at most a 20th of the time of one processor, unless the disk fills up meanwhile."""
 
 
-class Watch:
-    """One command's use, against its limits. A limit of 0 is none."""
+class UsageWatch:
+    """Compares a command's use with its limits. A limit of 0 is none."""
 
     def __init__(self, limits: dict[str, int], folder: str, groups: list[str]) -> None:
         self._limits = limits
         self._events = groups
-        """Files of control groups that count how often the kernel killed for memory: then it need not be counted."""
-        self._files = Files(folder, limits["bytes"], limits["files"], bool(limits["over_full"]))
+        """Files in which control groups count out-of-memory kills. With them, memory need not be counted here."""
+        self._files = FolderUsage(folder, limits["bytes"], limits["files"], bool(limits["over_full"]))
 
     def excess(self) -> str:
-        """Which limit is exceeded; nothing, if none is."""
+        """Return the limit that is exceeded; empty if none is."""
         if self.is_out_of_memory():
             return "memory"
         pids = descendants() if self._limits["processes"] else []
-        if len(pids) > self._limits["processes"] + 1:  # the first of a namespace is not the command's
+        if len(pids) > self._limits["processes"] + 1:  # one more: the namespace's first process is ours
             return "processes"
         deleted = dict(deleted_files(pids))
         if self._limits["memory"] and not self._events and self._counted_memory(pids, deleted) > self._limits["memory"]:
@@ -46,29 +45,29 @@ class Watch:
             return ""
 
     def is_out_of_memory(self) -> bool:
-        """Also true after the command has ended, if that was why."""
+        """Whether the kernel killed for memory. Also true after the command has ended."""
         return any(
             int(line.split()[1]) for path in self._events for line in lines(path) if line.startswith("oom_kill ")
         )
 
     def _counted_memory(self, pids: list[int], deleted: dict[tuple[int, int], int]) -> int:
-        """Private pages, and shared memory: what is mapped, or what is in files in memory, whichever is more. Much of
-        both is the same, and pages that several processes map would count for each, so that sums are too high.
+        """Return private pages plus shared memory: mapped pages or files in memory, whichever is more. The two overlap,
+        and pages that several processes map count for each, so their sum would be too high.
         """
         private, mapped = 0, 0
         for pid in pids:
             private += field_kb(f"/proc/{pid}/status", "RssAnon:")
             mapped += field_kb(f"/proc/{pid}/status", "RssShmem:")
-        if (private + mapped) * 1024 > self._limits["memory"]:  # only now: it is the kernel that has to add up pages
+        if (private + mapped) * 1024 > self._limits["memory"]:  # only now: the exact figure is expensive for the kernel
             mapped = sum(field_kb(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
         device = memory_device()
         in_files = sum(size for (where, _), size in deleted.items() if where == device) + shared_files(pids)
         return private * 1024 + max(mapped * 1024, in_files)
 
 
-class Files:
-    """How much is in a folder. `over_full`: an earlier command left more than it may have. This one is killed only if
-    it makes that more, so that it can remove something.
+class FolderUsage:
+    """Counts the files in a folder. `over_full`: an earlier command left more than allowed. Then the limit is what is
+    there now, so that this command can remove something.
     """
 
     def __init__(self, folder: str, bytes_max: int, count_max: int, over_full: bool) -> None:
@@ -84,7 +83,7 @@ class Files:
         self._free = (0, 0)
 
     def is_exceeded(self, deleted: dict[tuple[int, int], int]) -> bool:
-        """Counts only now and then, if there is much to count; but soon, if the disk has less space than it had."""
+        """Count rarely if there is much to count, but soon if the free space of the disk has shrunk."""
         now = time.monotonic()
         free = free_space(self._folder)
         if now < self._soon_at or (now < self._next_at and free[0] >= self._free[0] and free[1] >= self._free[1]):
@@ -96,7 +95,7 @@ class Files:
         return size > self._bytes_max or count > self._count_max
 
     def _count(self, deleted: dict[tuple[int, int], int]) -> tuple[int, int]:
-        """Bytes and files, also those that are deleted but still open. Ends when it is too much."""
+        """Return bytes and files, including deleted files that are still open. Stops at the limit."""
         mine = [size for (device, _), size in deleted.items() if device == self._device]
         size, count = sum(mine), len(mine)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -111,8 +110,8 @@ class Files:
 
 
 def sizes_in(folder: int, depth: int = 0) -> Iterator[int]:
-    """The size of each thing below an open folder: no more than its bytes, and no more than its place on the disk. By
-    descriptors: a command cannot lead this out of its folder by replacing one by a link.
+    """Yield the size of everything below an open folder: the smaller of its length and its disk space. Uses
+    descriptors, so that a command cannot lead it out of the folder by replacing a folder with a link.
     """
     if depth > DEEPEST:
         yield 1 << 62
@@ -129,7 +128,7 @@ def sizes_in(folder: int, depth: int = 0) -> Iterator[int]:
 
 
 def sizes_in_folder(name: str, above: int, depth: int) -> Iterator[int]:
-    """Also in one that the command has closed to its own user: it is opened while it is looked at."""
+    """Yield the sizes in a subfolder. One without read permission gets it for as long as it is scanned."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     closed = None
     try:
@@ -140,7 +139,7 @@ def sizes_in_folder(name: str, above: int, depth: int) -> Iterator[int]:
             folder = os.open(name, os.O_PATH | flags, dir_fd=above)
             mode = 0
         if os.geteuid() and mode & 0o500 != 0o500:
-            itself = f"/proc/self/fd/{folder}"  # not by name: that could lead elsewhere by now
+            itself = f"/proc/self/fd/{folder}"  # not by name: the command could have replaced it
             closed = stat.S_IMODE(os.fstat(folder).st_mode)
             os.chmod(itself, closed | 0o500)
             path_only, folder = folder, os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -156,7 +155,7 @@ def sizes_in_folder(name: str, above: int, depth: int) -> Iterator[int]:
 
 
 def descendants() -> list[int]:
-    """Of this process, to which all orphans among them fall."""
+    """Return all descendants of this process, which also adopts their orphans."""
     found: list[int] = []
     above = [os.getpid()]
     while above:
@@ -174,7 +173,7 @@ def descendants() -> list[int]:
 
 
 def deleted_files(pids: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
-    """Open files that are in no folder any more, or never were (memfd): device and number, and the space they take."""
+    """Yield open files that are in no folder (deleted, memfd): device and inode, and their disk space."""
     for pid in pids:
         try:
             handles = os.listdir(f"/proc/{pid}/fd")
@@ -190,7 +189,7 @@ def deleted_files(pids: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def memory_device() -> int:
-    """Of all files that are made by memfd_create."""
+    """Return the device of files created by memfd_create."""
     try:
         handle = os.memfd_create("device")
     except OSError:
@@ -202,7 +201,7 @@ def memory_device() -> int:
 
 
 def shared_files(pids: list[int]) -> int:
-    """Bytes in the /dev/shm of a command that has its own."""
+    """Return the bytes in the /dev/shm of a command that has its own."""
     for pid in pids:
         try:
             path = os.path.join("/proc", str(pid), "root", "dev", "shm")
@@ -220,12 +219,12 @@ def free_space(folder: str) -> tuple[int, int]:
 
 
 def field_kb(path: str, name: str) -> int:
-    """A figure from a file of /proc, 0 if it is not there: the process has ended, or is only a thread of the kernel."""
+    """Return a number from a file of /proc; 0 if it is missing: the process has ended, or is a kernel thread."""
     return next((int(line.split()[1]) for line in lines(path) if line.startswith(name)), 0)
 
 
 def lines(path: str) -> list[str]:
-    """No lines, if it cannot be read."""
+    """Return the lines of a file; none if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().splitlines()

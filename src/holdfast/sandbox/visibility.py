@@ -1,5 +1,5 @@
-"""What of the machine a confined command can see: programs, chosen settings, and this Python. Nothing else is bound
-into its root, so what is forgotten here is missing, not leaked.
+"""What a confined command can see of the machine: programs, chosen settings, and this Python. Only this is bound into
+its root, so what is forgotten here is missing, not leaked.
 """
 
 import functools
@@ -8,9 +8,9 @@ import os
 import sys
 
 PLACE = "/sandbox"
-"""Where the private folder is, for a command that has a file system of its own."""
+"""Path of the private folder as commands see it."""
 TEMPORARY = "/tmp"
-"""And its folder for temporary files."""
+"""Path of its temporary folder as commands see it."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 """Programs and libraries. Not /opt, /srv, /var, /run, /home and /root, where people and services keep their own."""
@@ -23,22 +23,22 @@ _CERTIFICATES = (
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "crypto-policies"),
     *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "pki/ca-trust/source"),
 )
-"""Only public ones: private keys lie in folders beside them."""
+"""Only public certificates: private keys are in folders beside them."""
 SETTINGS = (*_LOADER, *_LOCALE, *_LOOKUPS, *_TERMINAL, *_JAVA, *_CERTIFICATES)
 _NETWORK = ("hosts", "resolv.conf", "gai.conf")
 
 
 @functools.cache
 def settings(network: bool) -> list[str]:
-    """The files of /etc that programs look up."""
+    """Return the files of /etc that programs read."""
     names = (*SETTINGS, *(_NETWORK if network else ()))
     return [path for name in names for path in sorted(glob.glob(f"/etc/{name}"))]
 
 
 @functools.cache
 def homes_of_python() -> list[str]:
-    """What this Python needs, wherever it is: a virtual environment's folder, the interpreter's own, and the links that
-    lead to it, each by itself: beside one may lie anything, a home folder's secrets too.
+    """Return the paths that this Python needs: its virtual environment, the interpreter's folder, and each link to it
+    by itself, because the folder of a link may be a home folder with secrets.
     """
     found = [sys.prefix, sys.base_prefix]
     path = sys.executable
@@ -52,8 +52,8 @@ def homes_of_python() -> list[str]:
 
 @functools.cache
 def inner_folders() -> list[str]:
-    """The folders directly below `/tmp` or `/sandbox` that hold a part of this Python. A command has folders of its own
-    under these two names, so these parts must be bound into them.
+    """Return the folders directly below `/tmp` or `/sandbox` that hold a part of this Python. A command has its own
+    folders under these two names, so these parts must be bound into them.
     """
     inside = [each for each in homes_of_python() if each.startswith((f"{TEMPORARY}/", f"{PLACE}/"))]
     return sorted({found for each in inside if os.path.isdir(found := os.sep.join(each.split(os.sep)[:3]))})

@@ -1,17 +1,19 @@
-"""From a sample to an answer: prompts, solvers, and the durable steps that they take."""
+"""From a sample to an answer: `prompts` renders its first messages, a solver (`registry`) works through a `Context`,
+and every call of the context is a durable step (`steps`). Tools for models are in `tools`.
+"""
 
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
 from holdfast.solve.registry import resolve_solver, sandboxes_of, solver
-from holdfast.solve.resources import Allowance, Asking, Means
-from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, Unsure
+from holdfast.solve.resources import Asking, AttemptLimits, Means
+from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, UnconfirmedCall
 from holdfast.solve.tools.tool import LimitError, Tool, ToolArgumentsError, tool
 from holdfast.solve.tools.workplace import Workplace
 
 __all__ = [
-    "Allowance",
     "Asking",
+    "AttemptLimits",
     "Context",
     "LimitError",
     "Means",
@@ -26,7 +28,7 @@ __all__ = [
     "Tool",
     "ToolArgumentsError",
     "ToolFailedError",
-    "Unsure",
+    "UnconfirmedCall",
     "Workplace",
     "columns_of",
     "is_in_text",

@@ -1,7 +1,8 @@
-"""Solvers of several turns: with tools, with a user, with a second look.
+"""Built-in solvers with several turns: with tools, with a user, with feedback, with a second look.
 
-None of them knows about crashes. Every request and every tool call is a durable step, so a sample that was cut off in
-its fiftieth turn goes on with its fifty-first. They take only what a spec can say; a solver of your own is as short.
+None of them handles crashes. Every request and every tool call is a durable step, so a sample that was interrupted in
+its fiftieth turn continues there. The prompt texts below are part of recorded requests: changing one makes users pay
+again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,8 @@ import msgspec
 from holdfast.records.samples import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.gather import together
-from holdfast.solve.resources import Bounds, Positive, Role
-from holdfast.solve.tools.mcp import Offer, offered
+from holdfast.solve.resources import AgentBounds, Positive, Role
+from holdfast.solve.tools.mcp import ToolSource, offered
 from holdfast.solve.tools.tool import Function, Tool, ToolArgumentsError, decoded, result_text
 
 _NO_TURNS = "There are no turns left. Give your final answer now, without calling a tool."
@@ -22,21 +23,21 @@ _SUMMARY = (
     "Summarise the conversation so far for yourself: the task, what was tried, what was found, what is left to do."
 )
 _KEPT_TURNS = 4
-_BOUNDS = Bounds()
+_BOUNDS = AgentBounds()
 _NO_ROLE = Role()
 
 
 async def react(
     sample: Sample,
     ctx: Context,
-    tools: Sequence[Offer] = (),
-    bounds: Bounds = _BOUNDS,
+    tools: Sequence[ToolSource] = (),
+    bounds: AgentBounds = _BOUNDS,
     compact_tokens: Positive | None = None,
 ) -> Answer:
-    """Let the model call tools until it answers without one. Tool calls of one turn are made at once.
+    """Let the model call tools until it answers without one. Tool calls of one turn run concurrently.
 
-    At one of its bounds it is asked once more, without tools; limits of the sample end it. When a request had more than
-    `compact_tokens` tokens, what came before the last turns becomes a summary.
+    When a bound is reached, one last request without tools asks for the answer. When a request had more than
+    `compact_tokens` tokens, everything before the last turns is replaced by a summary.
     """
     named = await offered(ctx, tools)
     schemas = [each.schema() for each in named.values()]
@@ -50,7 +51,7 @@ async def react(
         if bounds.are_reached(ctx.used):
             break
         if compact_tokens is not None and answer.usage.input_tokens > compact_tokens:
-            messages = await _compacted(ctx, messages)
+            messages = await _compact(ctx, messages)
     return await ctx.generate([*messages, _user(_NO_TURNS)])
 
 
@@ -62,8 +63,9 @@ async def conversation(
     turns: Positive = 5,
     until: str = "",
 ) -> Answer:
-    """A talk of several turns. What the user says is written down (`user`), or comes from the model of a role, which
-    sees the talk from the other side; it ends after `turns` answers, or when the user says `until`.
+    """A conversation of several turns. The user's messages are given (`user`), or come from the model of a role, which
+    sees the conversation with swapped roles. It ends after `turns` answers, or when the user's message contains
+    `until`.
     """
     messages = list(ctx.messages)
     count = len(user) + 1 if user else turns
@@ -72,21 +74,21 @@ async def conversation(
         messages.append(answer.message)
         if turn + 1 == count:
             break
-        said = user[turn] if user else (await ctx.generate(_from_the_other_side(messages), role=role.name)).text
-        if until and until in said:
+        reply = user[turn] if user else (await ctx.generate(_swap_roles(messages), role=role.name)).text
+        if until and until in reply:
             break
-        messages.append(_user(said))
+        messages.append(_user(reply))
     return answer
 
 
 def fit_conversation(given: dict[str, Any], place: str) -> dict[str, Any]:
-    """Without a script the role `user` talks, unless another is named."""
+    """Without given messages the role `user` plays the user, unless another role is named."""
     return given if given.get("user") else {"role": Role("user"), **given}
 
 
 async def feedback(sample: Sample, ctx: Context, check: Function, max_iterations: Positive = 3) -> Answer:
-    """Answer, be told what is wrong with it, answer again. `check` takes the text, the target and the row, and returns
-    what is wrong, or nothing if it is right.
+    """Answer, receive what is wrong with it, answer again. `check` takes the text, the target and the row, and returns
+    what is wrong, or nothing if the answer is right.
     """
     messages = list(ctx.messages)
     for _ in range(max_iterations - 1):
@@ -101,7 +103,7 @@ async def feedback(sample: Sample, ctx: Context, check: Function, max_iterations
 async def critique(
     sample: Sample, ctx: Context, rounds: Annotated[int, msgspec.Meta(ge=0)] = 1, prompt: str = _CRITIQUE
 ) -> Answer:
-    """Answer, then look at the answer again, `rounds` times."""
+    """Answer, then review and correct the answer `rounds` times."""
     messages = list(ctx.messages)
     answer = await ctx.generate(messages)
     for _ in range(rounds):
@@ -111,7 +113,7 @@ async def critique(
 
 
 async def _tool_message(ctx: Context, tools: Mapping[str, Tool], call: dict[str, Any]) -> Message:
-    """What comes of one call, as a message: also what is wrong with it, so that the model can do better."""
+    """Make one tool call and return its result as a message. Errors are messages too, so that the model can react."""
     function = call.get("function")
     name, given = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
     tool = tools.get(str(name))
@@ -127,8 +129,8 @@ async def _tool_message(ctx: Context, tools: Mapping[str, Tool], call: dict[str,
     return {"role": "tool", "tool_call_id": str(call.get("id", "")), "content": content}
 
 
-async def _compacted(ctx: Context, messages: list[Message]) -> list[Message]:
-    """The first messages, a summary, and the last turns whole."""
+async def _compact(ctx: Context, messages: list[Message]) -> list[Message]:
+    """Return the first messages, a summary, and the last turns unchanged."""
     head = len(ctx.messages)
     turns = [index for index in range(head, len(messages)) if messages[index].get("role") == "assistant"]
     if len(turns) <= _KEPT_TURNS:
@@ -138,8 +140,8 @@ async def _compacted(ctx: Context, messages: list[Message]) -> list[Message]:
     return [*messages[:head], _user(f"What happened so far:\n{summary.text}"), *messages[cut:]]
 
 
-def _from_the_other_side(messages: Sequence[Message]) -> list[Message]:
-    """The same talk as its user hears it: who answers is who asked. What the system said is not for the user."""
+def _swap_roles(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation as the user's side sees it: user and assistant swapped, without system messages."""
     other = {"user": "assistant", "assistant": "user"}
     return [
         {"role": other[message["role"]], "content": message.get("content") or ""}

@@ -1,7 +1,7 @@
-"""What a spec gives a built-in solver, read by the types of its parameters before anything is asked.
+"""Reads the arguments of a built-in solver from a spec, by the types of its parameters, before any request is sent.
 
-A parameter that is a function, a list of tools, a list of solvers or a pattern is written as a name or a text in the
-spec; the table here says how each is found. All others are plain values with bounds. Each error names its place.
+Functions, tools, solvers and patterns are written as names or texts in a spec; the table `_READERS` says how each is
+resolved. All other arguments are plain values. Each error names its place in the spec.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from holdfast.solve.composed import Join, Pattern
 from holdfast.solve.definition import Solver
 from holdfast.solve.resources import Role
 from holdfast.solve.tools.lookup import find_function, find_offers
-from holdfast.solve.tools.mcp import Offer
+from holdfast.solve.tools.mcp import ToolSource
 from holdfast.solve.tools.tool import Function
 
 Read = Callable[[Any, str], Any]
@@ -27,8 +27,8 @@ ResolveSolver = Callable[[Any, str], Solver]
 def read_arguments(
     function: Callable[..., Any], arguments: dict[str, Any], place: str, resolve: ResolveSolver
 ) -> dict[str, Any]:
-    """The arguments as the function takes them; `resolve` finds the solvers that they name. The fields of a parameter
-    that is a struct are arguments of their own.
+    """Return the arguments as the function takes them; `resolve` resolves solvers. The fields of a parameter that is a
+    struct are written as arguments of their own.
     """
     takes = _parameters(function)
     _check_names(takes, arguments, place)
@@ -48,13 +48,13 @@ class _Parameter(msgspec.Struct, frozen=True):
     hint: Any
     required: bool = False
     bundle: str = ""
-    """The parameter that this is a field of."""
+    """The struct parameter that this is a field of."""
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, _Parameter]:
     hints = typing.get_type_hints(function, include_extras=True)
     found: dict[str, _Parameter] = {}
-    for each in list(inspect.signature(function).parameters.values())[2:]:  # the first two are ours
+    for each in list(inspect.signature(function).parameters.values())[2:]:  # the first two are sample and ctx
         hint = hints[each.name]
         if hint not in _READERS and inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             fields = typing.get_type_hints(hint, include_extras=True)
@@ -115,7 +115,7 @@ def _plain(value: Any, hint: Any, place: str) -> Any:
 _READERS: dict[Any, Read] = {
     Function: find_function,
     Function | None: _optional_function,
-    Sequence[Offer]: find_offers,
+    Sequence[ToolSource]: find_offers,
     Pattern: _pattern,
     Join: _join,
     Role: _role,

@@ -1,7 +1,7 @@
-"""Agents that are programs of their own: a command, run for each sample, that asks its model over HTTP.
+"""The solver `command`: runs an external program for each sample, which reaches its model over HTTP.
 
-Invariant: the command and what it started end with the attempt, however that ends. If the runner itself is killed, the
-command loses its address with it: its next request fails.
+Invariant: the program and everything that it started end with the attempt. If the runner itself is killed, the program
+loses its address: its next request fails.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from holdfast.solve.context import Context
 from holdfast.solve.prompts import columns_of, compile_fields
 from holdfast.solve.tools.tool import LimitError
 
-_TOLD_MAX = 2000
+_STDERR_MAX = 2000
 _ENDING_SECONDS = 1.0
-"""What a command that was told to end may take for it."""
+"""How long a program may take to end after SIGTERM, before SIGKILL."""
 _KEY = "holdfast"
-"""Clients want one; the address itself is the secret."""
+"""Clients require a key; the address itself is the secret."""
 _PASSED = {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -31,21 +31,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 async def command(
     sample: Sample, ctx: Context, run: Sequence[str], seconds: float | None = None, env: Sequence[str] = ()
 ) -> Answer:
-    """Run a program that is an agent. What it writes to standard output is the answer; an exit code other than 0 is a
-    failure.
+    """Run a program that is an agent. Its standard output is the answer; an exit code other than 0 is a failure.
 
-    In its environment OPENAI_BASE_URL (and OPENAI_API_BASE, the older name) lead to the evaluated model, or, if it asks
-    for a model with the name of a role, to that role's. Of this process's environment it gets the locale, the paths and
-    the user, and the variables that `env` names, so that it never sees the keys of models.
+    OPENAI_BASE_URL (and OPENAI_API_BASE, the older name) in its environment lead to the evaluated model, or to a role's
+    model if a request names that role. Of this process's environment it gets the locale, the paths and the user, and
+    the variables that `env` names, so that it never sees the keys of models.
 
     `{prompt}` in an argument is the task's prompt, `{input}` the sample's input, `{id}` its id, any other `{name}` a
-    column of its row; without any of them the prompt is its standard input. After `seconds` it is ended.
+    column of its row; without any of them the prompt is its standard input. After `seconds` it is killed.
 
-    The command is not a step, its requests are: after a crash it runs again from the start, gets the recorded answers,
-    and goes on. What else it does, it does again.
+    The program is not a step, but its requests are: after a crash it runs again from the start and receives the
+    recorded answers. Its other effects happen again.
     """
     prompt = prompt_of(ctx.messages)
-    filled = [_filled(part, sample, prompt) for part in run]
+    filled = [_fill(part, sample, prompt) for part in run]
     given = prompt if not any(columns_of(part) for part in run) else ""
     environ = environment_for(ctx.openai_base_url, env)
     process = await _start(filled, environ)
@@ -58,13 +57,15 @@ async def command(
     finally:
         await _end(process)
     if process.returncode:
-        told = err.decode(errors="replace").strip()[-_TOLD_MAX:]
-        raise HoldfastError(f"{filled[0]} ended with the exit code {process.returncode}: {told or 'it said nothing'}")
+        text = err.decode(errors="replace").strip()[-_STDERR_MAX:]
+        raise HoldfastError(
+            f"{filled[0]} ended with the exit code {process.returncode}: {text or 'nothing on standard error'}"
+        )
     return Answer(out.decode(errors="replace").strip())
 
 
 def fit_command(given: dict[str, Any], place: str) -> dict[str, Any]:
-    """SpecError, in one sentence, for what cannot be run."""
+    """Check the arguments. SpecError if the command cannot be run."""
     if not given["run"]:
         raise SpecError(f'{place}.run: give the command as a list of texts: [python, agent.py, "{{prompt}}"]')
     for name in given.get("env", ()):
@@ -76,8 +77,8 @@ def fit_command(given: dict[str, Any], place: str) -> dict[str, Any]:
 def environment_for(
     base_url: str, named: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """What a command may know of this process's environment, with what leads a client to an attempt and past all
-    proxies. `python` is the one of the virtual environment that Holdfast runs in, activated or not.
+    """Return the environment of a command: a few variables of this process, the address of the attempt, and no proxy
+    for it. `python` is that of Holdfast's virtual environment, even if it is not activated.
     """
     passed = {name: value for name, value in environ.items() if name in _PASSED or name.startswith("LC_")}
     passed |= {name: environ[name] for name in named if name in environ}
@@ -89,7 +90,7 @@ def environment_for(
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """The text of what the user says last."""
+    """Return the text of the last user message."""
     for message in reversed(messages):
         if message.get("role") == "user":
             content = message.get("content")
@@ -98,7 +99,7 @@ def prompt_of(messages: Sequence[Message]) -> str:
     return ""
 
 
-def _filled(part: str, sample: Sample, prompt: str) -> str:
+def _fill(part: str, sample: Sample, prompt: str) -> str:
     named = {**sample.row, "id": sample.id, "input": sample.input, "prompt": prompt}
     try:
         return compile_fields(part)(named)
@@ -108,7 +109,7 @@ def _filled(part: str, sample: Sample, prompt: str) -> str:
 
 
 async def _start(run: Sequence[str], environ: Mapping[str, str]) -> asyncio.subprocess.Process:
-    """In a group of its own, so that what it starts ends with it."""
+    """Start it in its own process group, so that what it starts can be killed with it."""
     try:
         return await asyncio.create_subprocess_exec(
             *run,
@@ -123,7 +124,7 @@ async def _start(run: Sequence[str], environ: Mapping[str, str]) -> asyncio.subp
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """What is left of its group goes, also if it is through itself."""
+    """End everything in its process group, even if the program itself has ended."""
     try:
         _signal(process, signal.SIGTERM)
         if process.returncode is None:

@@ -1,7 +1,8 @@
-"""Solvers made of solvers, and of several answers: one after another, or at once with one answer made of all.
+"""Built-in solvers that combine solvers or several answers: one after another, or concurrently with one final answer.
 
-Each part works with messages of its own and counts by itself what it uses; its steps are those of the one sample, so a
-crash in the middle of any part costs nothing that is recorded.
+Each part has its own messages and its own count of use. Its steps belong to the one sample, so a crash in the middle of
+a part loses nothing that is recorded. The prompt texts below are part of recorded requests: changing one makes users
+pay again.
 """
 
 import re
@@ -19,7 +20,7 @@ from holdfast.solve.gather import together
 from holdfast.solve.resources import Positive, Role
 from holdfast.solve.tools.tool import Function
 
-_GO_ON = "Go on from here, and give your answer."
+_CONTINUE = "Go on from here, and give your answer."
 _ANSWER = "{answer}"
 _NO_ROLE = Role()
 Pattern = re.Pattern[str] | None
@@ -27,21 +28,21 @@ Join = Literal["best", "majority"] | Function
 
 
 async def chain(sample: Sample, ctx: Context, solvers: Sequence[Solver], prompts: list[str] | None = None) -> Answer:
-    """One solver after another: each is given the talk so far, the answer of the one before it, and what its prompt
-    says, with that answer where `{answer}` stands. `prompts` are those of the second solver, the third, and so on.
+    """Run solvers one after another. Each gets the conversation so far, the previous answer, and its prompt, in which
+    `{answer}` is replaced by that answer. `prompts` begins with the prompt of the second solver.
     """
     messages = list(ctx.messages)
     answer = await solvers[0].solve_part(sample, ctx, list(messages))
-    said = prompts or []
+    given = prompts or []
     for index, solver in enumerate(solvers[1:]):
-        prompt = said[index] if index < len(said) else _GO_ON
+        prompt = given[index] if index < len(given) else _CONTINUE
         messages += [{"role": "assistant", "content": answer.text}, _user(prompt.replace(_ANSWER, answer.text))]
         answer = await solver.solve_part(sample, ctx, list(messages))
     return answer
 
 
 def fit_chain(given: dict[str, Any], place: str) -> dict[str, Any]:
-    """A prompt that no solver would be given is a mistake."""
+    """Reject prompts that no solver would get."""
     prompts, later = len(given.get("prompts") or ()), len(given["solvers"]) - 1
     if prompts > later:
         raise SpecError(f"{place}.prompts: there are {prompts}, and {later} solvers after the first, which has none")
@@ -56,48 +57,47 @@ async def fork(
     role: Role = _NO_ROLE,
     pattern: Pattern = None,
 ) -> Answer:
-    """Several solvers at once, from the same messages, and one answer of all: the `best`, as the model, or that of
-    `role`, says; what the `majority` says; or what a function makes of their texts and the row: the index of one, or a
-    text of its own.
+    """Run several solvers concurrently from the same messages, and join their answers: the `best`, chosen by the model
+    or that of `role`; the `majority`; or a function of their texts and the row that returns an index or a text.
     """
     answers = await together(each.solve_part(sample, ctx, list(ctx.messages)) for each in solvers)
     if join == "majority":
-        return _most(answers, pattern)
-    return await _chosen(sample, ctx, answers, None if isinstance(join, str) else join, role)
+        return _most_common(answers, pattern)
+    return await _choose(sample, ctx, answers, None if isinstance(join, str) else join, role)
 
 
 async def best_of(
     sample: Sample, ctx: Context, n: Positive = 5, choose: Function | None = None, role: Role = _NO_ROLE
 ) -> Answer:
-    """The best of `n` answers: `choose` takes their texts and the row and returns the index of one, or a text that it
-    makes of all; without it, the model, or that of `role`, is asked.
+    """Return the best of `n` answers: `choose` takes their texts and the row and returns an index or a text; without it
+    the model, or that of `role`, chooses.
     """
     answers = await together(ctx.generate() for _ in range(n))
-    return await _chosen(sample, ctx, answers, choose, role)
+    return await _choose(sample, ctx, answers, choose, role)
 
 
 async def majority(sample: Sample, ctx: Context, n: Positive = 5, pattern: Pattern = None) -> Answer:
-    """What most of `n` answers say; of several, what was said first. With `pattern`, what its first group, or all of
-    it, finds last in each.
+    """Return the most common of `n` answers; the first one on a tie. With `pattern`, compare its last match in each
+    answer (its first group, if it has one).
     """
-    return _most(await together(ctx.generate() for _ in range(n)), pattern)
+    return _most_common(await together(ctx.generate() for _ in range(n)), pattern)
 
 
-async def _chosen(
+async def _choose(
     sample: Sample, ctx: Context, answers: Sequence[Answer], choose: Function | None, role: Role
 ) -> Answer:
     texts = [answer.text for answer in answers]
     if choose is not None:
-        return _picked(await ctx.call(choose, {"texts": texts, "row": sample.row}), answers)
+        return _pick(await ctx.call(choose, {"texts": texts, "row": sample.row}), answers)
     listed = "\n\n".join(f"Answer {number}:\n{text}" for number, text in enumerate(texts, 1))
     question = f"{listed}\n\nWhich of these {len(texts)} answers is best? Say only its number."
-    said = await ctx.generate([*ctx.messages, _user(question)], role=role.name)
-    numbers = [int(each) for each in re.findall(r"\d+", said.text) if 1 <= int(each) <= len(texts)]
+    reply = await ctx.generate([*ctx.messages, _user(question)], role=role.name)
+    numbers = [int(each) for each in re.findall(r"\d+", reply.text) if 1 <= int(each) <= len(texts)]
     return answers[numbers[-1] - 1 if numbers else 0]
 
 
-def _picked(found: object, answers: Sequence[Answer]) -> Answer:
-    """What a function chose, or made."""
+def _pick(found: object, answers: Sequence[Answer]) -> Answer:
+    """Return the answer that a function chose by index, or the text that it made."""
     if isinstance(found, str):
         return Answer(found, {"role": "assistant", "content": found})
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(answers):
@@ -108,13 +108,13 @@ def _picked(found: object, answers: Sequence[Answer]) -> Answer:
     )
 
 
-def _most(answers: Sequence[Answer], pattern: Pattern) -> Answer:
-    said = [_extracted(answer.text, pattern) for answer in answers]
-    most, _ = Counter(each for each in said if each).most_common(1)[0] if any(said) else (said[0], 0)
-    return msgspec.structs.replace(answers[said.index(most)], text=most)
+def _most_common(answers: Sequence[Answer], pattern: Pattern) -> Answer:
+    texts = [_extract(answer.text, pattern) for answer in answers]
+    most, _ = Counter(each for each in texts if each).most_common(1)[0] if any(texts) else (texts[0], 0)
+    return msgspec.structs.replace(answers[texts.index(most)], text=most)
 
 
-def _extracted(text: str, pattern: Pattern) -> str:
+def _extract(text: str, pattern: Pattern) -> str:
     if pattern is None:
         return text.strip()
     found = list(pattern.finditer(text))

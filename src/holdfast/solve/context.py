@@ -1,7 +1,7 @@
-"""What a solver is given: its sample, its first messages, and the calls that are durable.
+"""The context of a solver (`ctx`): its sample, its first messages, and durable calls.
 
-A solver needs no checkpoint code. It must only do through `ctx` what must not be done twice, and take randomness and
-time from `ctx` if it wants a replay to come out the same.
+A solver needs no checkpoint code. Calls through `ctx` are recorded before they return; after a crash the solver runs
+again and receives the recorded results. It must take randomness and time from `ctx` for a replay to come out the same.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from holdfast.models.timing import begin_timing
 from holdfast.records.facts import Called, Files, Step
 from holdfast.records.samples import Answer, Message, Sample
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.resources import Asking, Door, Host, Means, Told, Used, Wish
-from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
+from holdfast.solve.resources import Asking, AttemptUsage, BridgeEndpoint, Host, Means, Told, Wish
+from holdfast.solve.steps import StepFailedError, Steps, TakenStep, UnrepeatableCall
 from holdfast.solve.tools.built_in import find_own
 from holdfast.solve.tools.tool import LimitError, Tool, as_tool, recover_call
 from holdfast.solve.tools.workplace import Workplace
 from holdfast.spec.sampling_parameters import PER_KEY
 
 _NOW = "now"
-"""The request of every look at the clock: they are told apart by their count."""
+"""The request digest of every `ctx.now()`; their count tells them apart."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 class Context:
     """One attempt at one sample."""
 
-    def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
+    def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, resources: Means) -> None:
         self.sample = sample
         self.messages = messages
         self._workplace: Workplace | None = None
@@ -47,19 +47,19 @@ class Context:
         steps.note_files = self._note_files
         self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
-        self._means = means
+        self._resources = resources
         self._random: random.Random | None = None
-        self._door: Door | None = None
-        self._doors: list[Door] = []  # all that are open, of those who do parts of the work too
+        self._endpoint: BridgeEndpoint | None = None
+        self._endpoints: list[BridgeEndpoint] = []  # all that are open, also those of copies (`with_messages`)
         self._conversations = Conversations()
 
     @property
     def workplace(self) -> Workplace:
-        """What the attempt's tools share; made when it is first needed, because most samples call none."""
+        """What the attempt's tools share. Created on first use, because most samples call no tool."""
         if self._workplace is None:
-            means, scope = self._means, self._steps.scope
-            box = None if means.open_box is None else functools.partial(means.open_box, self.sample, scope)
-            self._workplace = Workplace(self.sample, means.read_file, means.secrets, box)
+            resources, scope = self._resources, self._steps.scope
+            box = None if resources.open_box is None else functools.partial(resources.open_box, self.sample, scope)
+            self._workplace = Workplace(self.sample, resources.read_file, resources.secrets, box)
         return self._workplace
 
     def _note_files(self, files: Files) -> None:
@@ -67,83 +67,81 @@ class Context:
 
     @property
     def steps(self) -> Steps:
-        """What is durable of this attempt."""
+        """The durable steps of this attempt."""
         return self._steps
 
     @property
     def seed(self) -> int:
-        """This key's own seed, of the spec's seed and the key alone: no order, concurrency or run id changes it."""
-        key = self._seed.rpartition("/")[0]  # each attempt has other randomness; the key is one
+        """The seed of this key: depends only on the spec's seed and the key, not on order, concurrency or run id."""
+        key = self._seed.rpartition("/")[0]  # without the attempt: its number is part of `_seed`
         return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) >> 1
 
     @property
     def random(self) -> random.Random:
-        """Randomness that is the same for this key and attempt, whatever else runs."""
+        """A random generator seeded by key and attempt, so that a replay draws the same numbers."""
         if self._random is None:
             self._random = random.Random(int.from_bytes(hashlib.sha256(self._seed.encode()).digest()[:8]))
         return self._random
 
     @property
-    def used(self) -> Used:
-        """By the solver that has this: of one that does a part of another's work, only by that part."""
+    def used(self) -> AttemptUsage:
+        """What this solver has used; for a part of another solver, only by that part."""
         return self._meters[-1].used
 
     @property
     def openai_base_url(self) -> str:
-        """An OpenAI-compatible address for this attempt alone: an agent that was written without Holdfast asks there,
-        and each of its requests is a durable step. It can be asked from a thread and from another process.
+        """An OpenAI-compatible address for this attempt alone, for agents that were written without Holdfast. Each
+        request to it is a durable step. It can be used from threads and from other processes.
         """
-        if self._door is None:
-            if self._means.open_door is None:
+        if self._endpoint is None:
+            if self._resources.open_endpoint is None:
                 raise HoldfastError("ctx.openai_base_url: there is no address for the models here")
             self._steps.be_patient()
-            model = self._means.models[""].identity.get("model")
-            roles = tuple(filter(None, self._means.models))
-            self._door = self._means.open_door(Host(str(model or "model"), roles, self._answer))
-            self._doors.append(self._door)
-        return self._door.url
+            model = self._resources.models[""].identity.get("model")
+            roles = tuple(filter(None, self._resources.models))
+            self._endpoint = self._resources.open_endpoint(Host(str(model or "model"), roles, self._answer))
+            self._endpoints.append(self._endpoint)
+        return self._endpoint.url
 
     @property
     def failed_outside(self) -> BaseException | None:
-        """Why the last request through `openai_base_url` had no answer. None if it had one, or there was none."""
-        return self._doors[-1].failed if self._doors else None
+        """Why the last request to `openai_base_url` failed; None if it was answered, or there was none."""
+        return self._endpoints[-1].failed if self._endpoints else None
 
-    def close_door(self) -> None:
-        """Nobody asks under this address any more; what went wrong there was met."""
-        if self._door is not None:
-            self._door.close()
-            self._doors.remove(self._door)
-            self._door = None
+    def close_endpoint(self) -> None:
+        """Close the address of a part. Failures of its requests were handled there, and do not fail the attempt."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoints.remove(self._endpoint)
+            self._endpoint = None
 
     async def close(self) -> None:
-        """The attempt is over: what its tools opened is closed, its address is nobody's. Raises if its sandbox was
-        lost: an attempt without it is none, whatever its solver made of that.
+        """End the attempt: close what its tools opened, and its addresses. Raises if its sandbox was lost, even if the
+        solver caught that error: the attempt does not count then.
         """
         try:
             if self._workplace is not None:
                 await self._workplace.close()
         finally:
-            for door in self._doors:
-                door.close()
+            for endpoint in self._endpoints:
+                endpoint.close()
         if self._workplace is not None:
             self._workplace.raise_loss()
 
     def outside(self) -> AbstractContextManager[None]:
-        """While a program of its own works for the sample: it may take its time without asking for anything."""
+        """While an external program works for the sample: it is no stall if nothing is requested for long."""
         return self._steps.outside()
 
     async def file(self, reference: str) -> bytes:
-        """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
+        """Return the content of a file of the sample's row. No step: the content is the same at every replay."""
         return await self.workplace.file(reference)
 
     def with_messages(self, messages: list[Message]) -> "Context":
-        """The same attempt, with other first messages and `used` counted from here: for a solver that lets others do
-        parts of its work.
-        """
-        _ = self.random, self.workplace  # made before the copy: one for all of them
+        """Return a copy with other first messages, and `used` counted from here: for solvers made of solvers."""
+        _ = self.random, self.workplace  # created before the copy, so that all share them
         other = copy.copy(self)
         other.messages = messages
-        other._door = None  # noqa: SLF001 - a copy of ourselves: what comes through its own counts as its own
+        other._endpoint = None  # noqa: SLF001 - a copy of ourselves; its own address, so that its use is counted separately
         other._meters = (*self._meters, _Meter())  # noqa: SLF001 - a copy of ourselves
         return other
 
@@ -155,47 +153,46 @@ class Context:
         tools: list[dict[str, Any]] | None = None,
         **params: Any,
     ) -> Answer:
-        """Ask the evaluated model, or the model of a role. The answer is durable before it is returned."""
+        """Send a request to the evaluated model, or to the model of a role. The answer is durable before it returns."""
         taken = await self._generate(self.messages if messages is None else _as_messages(messages), role, tools, params)
-        assert taken.told.answer is not None
-        return taken.told.answer
+        assert taken.copy.answer is not None
+        return taken.copy.answer
 
-    async def _answer(self, wish: Wish) -> Told:
-        """For code that is not the solver's own."""
-        taken = await self._generate(wish.messages, wish.role, wish.tools, wish.params)
-        assert taken.told.answer is not None
+    async def _answer(self, request: Wish) -> Told:
+        """Send a request of an external agent."""
+        taken = await self._generate(request.messages, request.role, request.tools, request.params)
+        assert taken.copy.answer is not None
         name = f"{self._steps.key} {taken.step.q} {taken.step.c}"
-        return Told(xxhash.xxh3_128_hexdigest(name.encode()), taken.told.answer)
+        return Told(xxhash.xxh3_128_hexdigest(name.encode()), taken.copy.answer)
 
     async def _generate(
         self, messages: list[Message], role: str, tools: list[dict[str, Any]] | None, params: dict[str, Any]
-    ) -> Taken:
-        asking = self._means.models.get(role)
-        if asking is None:
-            known = ", ".join(sorted(filter(None, self._means.models))) or "none"
+    ) -> TakenStep:
+        model = self._resources.models.get(role)
+        if model is None:
+            known = ", ".join(sorted(filter(None, self._resources.models))) or "none"
             if not role:
                 raise HoldfastError(
-                    f"a scorer asks the model of a role: ctx.generate(…, role=NAME); there are: {known}"
+                    f"a scorer must name the role of a model: ctx.generate(…, role=NAME); there are: {known}"
                 )
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
-        merged = {**asking.params, **params} if params else asking.params
+        merged = {**model.params, **params} if params else model.params
         if merged.get("seed") == PER_KEY:
             merged = {**merged, "seed": self.seed}
-        said = self._conversations.take(messages, asking.identity, merged)
-        request = said.digest(_canonical(tools or []))
-
-        step_id = self._steps.next_id(request) if asking.batched is not None else None
+        conversation = self._conversations.take(messages, model.identity, merged)
+        request = conversation.digest(_canonical(tools or []))
+        step_id = self._steps.next_id(request) if model.batched is not None else None
 
         async def ask() -> Step:
-            asked = self._conversations.asked(said, role, params, tools or [])
+            asked = self._conversations.asked(conversation, role, params, tools or [])
             job, clock = "", asyncio.get_running_loop().time
             timer = begin_timing(clock())
             try:
-                if asking.batched is not None and step_id is not None:
-                    answer, tries, job = await asking.batched(step_id, said.messages, merged, tools or [])
+                if model.batched is not None and step_id is not None:
+                    answer, tries, job = await model.batched(step_id, conversation.messages, merged, tools or [])
                 else:
-                    answer, tries = await asking.ask(said.messages, merged, tools or [])
+                    answer, tries = await model.ask(conversation.messages, merged, tools or [])
             except AskFailedError as error:
                 took, timing = timer.seconds(clock()), timer.timing()
                 return Step(
@@ -206,27 +203,28 @@ class Context:
             took, timing = timer.seconds(clock()), timer.timing()
             return Step(0, "", "", asked=asked, answer=answer, seconds=took, timing=timing, tries=tries, batch=job)
 
-        taken = await self._take(request, ask, asking=asking)
+        taken = await self._take(request, ask, model=model)
         assert taken.step.answer is not None
-        self._conversations.answered(taken.n, taken.step, said)
+        self._conversations.answered(taken.n, taken.step, conversation)
         return taken
 
     async def call(self, tool: "Tool | Callable[..., Any] | str", arguments: Mapping[str, Any] | None = None) -> Any:
-        """Call a tool, any function, sync or async, or a tool that comes with Holdfast, by its name. What it returns is
-        durable before it is handed on, and is what JSON makes of it. ToolFailedError, live and at every replay, if it
-        raised or took too long.
+        """Call a tool, any sync or async function, or a built-in tool by its name. The result is durable before it
+        returns, and is what JSON makes of it. ToolFailedError, live and at every replay, if it raised or took too long.
         """
-        wanted = find_own(tool) if isinstance(tool, str) else as_tool(tool)
+        # Everything that the digest depends on is computed before the first await, so that calls that start
+        # together are numbered in the order in which the solver made them.
+        found = find_own(tool) if isinstance(tool, str) else as_tool(tool)
         self._check_allowance()
-        given = _plain(dict(arguments or {}), f"the arguments of {wanted.name}")
-        called = Called(wanted.name, given)
-        request = xxhash.xxh3_128_hexdigest(_canonical(["call", wanted.name, given]))
-        place = self.workplace.inside() if wanted.sandboxed else self.workplace
-        once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
-        turn = place.box.turn() if wanted.sandboxed and place.box is not None else None
+        given = _plain(dict(arguments or {}), f"the arguments of {found.name}")
+        called = Called(found.name, given)
+        request = xxhash.xxh3_128_hexdigest(_canonical(["call", found.name, given]))
+        place = self.workplace.inside() if found.sandboxed else self.workplace
+        once = None if found.repeatable else UnrepeatableCall(called, lambda: recover_call(found, called, place))
+        turn = place.box.turn() if found.sandboxed and place.box is not None else None
 
         async def ask() -> Step:
-            made = functools.partial(self._means.call, wanted, called, place)
+            made = functools.partial(self._resources.call, found, called, place)
             with self._steps.working():
                 return await (made() if turn is None else turn.during(made))
 
@@ -237,25 +235,25 @@ class Context:
         finally:
             if turn is not None:
                 turn.end()
-        return taken.told.value
+        return taken.copy.value
 
     async def now(self) -> datetime:
-        """The time, which is the same at every replay."""
+        """Return the time; a replay returns the same."""
 
         async def look() -> Step:
             return Step(0, "", "", kind="now", value=datetime.now(UTC).isoformat())
 
         taken = await self._take(_NOW, look)
-        return datetime.fromisoformat(taken.told.value)
+        return datetime.fromisoformat(taken.copy.value)
 
     async def _take(
         self,
         request: str,
         ask: Callable[[], Awaitable[Step]],
-        once: Once | None = None,
-        asking: Asking | None = None,
-    ) -> Taken:
-        """Take a step, and count what it used, live or replayed: limits count both."""
+        once: UnrepeatableCall | None = None,
+        model: Asking | None = None,
+    ) -> TakenStep:
+        """Take a step and count what it used. Limits count live and replayed steps alike."""
         for meter in self._meters:
             meter.steps += 1
         try:
@@ -264,16 +262,16 @@ class Context:
             for meter in self._meters:
                 meter.seconds += error.seconds
             raise
-        usage = taken.step.usage if asking is not None else None
+        usage = taken.step.usage if model is not None else None
         for meter in self._meters:
             meter.seconds += taken.step.seconds
-            if usage is not None and asking is not None:
+            if usage is not None and model is not None:
                 meter.tokens += usage.tokens
-                meter.dollars += asking.dollars(usage)
+                meter.dollars += model.dollars(usage)
         return taken
 
     def _check_allowance(self) -> None:
-        allowed, used = self._means.allowance, self._meters[0]
+        allowed, used = self._resources.allowance, self._meters[0]
         if allowed.steps is not None and used.steps >= allowed.steps:
             raise LimitError(f"the sample has made {used.steps} steps; its limit is {allowed.steps}")
         if allowed.tokens is not None and used.tokens >= allowed.tokens:
@@ -285,7 +283,7 @@ class Context:
 
 
 class _Meter:
-    """What was used since it was begun."""
+    """Counts use, of the attempt or of one part."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -294,16 +292,16 @@ class _Meter:
         self.dollars = 0.0
 
     @property
-    def used(self) -> Used:
-        return Used(self.steps, self.tokens, self.seconds, self.dollars)
+    def used(self) -> AttemptUsage:
+        return AttemptUsage(self.steps, self.tokens, self.seconds, self.dollars)
 
 
 class ToolFailedError(StepFailedError):
-    """A tool raised, or took longer than it may."""
+    """A tool raised an error or exceeded its time limit."""
 
 
 def _plain(value: Any, what: str) -> Any:
-    """As JSON has it: what is recorded must not change when the solver goes on with its own."""
+    """Return a copy by way of JSON: the record must not change when the solver changes its own objects."""
     try:
         return msgspec.json.decode(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,8 @@
-"""A solver that is ready to be used: a function, the arguments that a spec gave it, and what those stand for."""
+"""A solver that is ready to run: its function, its arguments in the spec, and what those resolve to.
+
+`Solver.digest` identifies the user's code that a spec names. Built-in code is identified by name and version, so that
+moving or rewording it changes no digest.
+"""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -10,8 +14,8 @@ from holdfast.records.built_in import SOLVERS, TOOLS
 from holdfast.records.samples import Answer, Message, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.context import Context
-from holdfast.solve.resources import Bounds, Role
-from holdfast.solve.tools.mcp import Server
+from holdfast.solve.resources import AgentBounds, Role
+from holdfast.solve.tools.mcp import McpServer
 from holdfast.solve.tools.tool import Tool
 
 Solve = Callable[..., Awaitable[str | Answer]]
@@ -23,9 +27,9 @@ class Solver(msgspec.Struct, frozen=True):
     name: str
     function: Solve
     arguments: dict[str, Any]
-    """As they were written."""
+    """As written in the spec."""
     given: dict[str, Any]
-    """What the function is called with: functions, tools and solvers where the arguments name them."""
+    """What the function is called with: names of functions, tools and solvers are resolved."""
 
     async def solve(self, sample: Sample, ctx: Context) -> Answer:
         result = await self.function(sample, ctx, **self.given)
@@ -38,45 +42,45 @@ class Solver(msgspec.Struct, frozen=True):
         )
 
     async def solve_part(self, sample: Sample, ctx: Context, messages: list[Message]) -> Answer:
-        """Do a part of another solver's work, with first messages of its own."""
+        """Run as a part of another solver, with its own first messages."""
         part = ctx.with_messages(messages)
         answer = await self.solve(sample, part)
-        part.close_door()
+        part.close_endpoint()
         return answer
 
     def every(self) -> "Iterator[Solver]":
-        """This one, and those that it lets do parts of its work."""
+        """Yield this solver and, recursively, the solvers in its arguments."""
         yield self
         for each in _each_in(list(self.given.values())):
             if isinstance(each, Solver):
                 yield from each.every()
 
-    def servers(self) -> Iterator[Server]:
-        """The servers that it, or a part of it, takes tools from."""
-        return (each for each in self._everything() if isinstance(each, Server))
+    def servers(self) -> Iterator[McpServer]:
+        """The MCP servers in its arguments and in those of its parts."""
+        return (each for each in self._everything() if isinstance(each, McpServer))
 
     def roles(self) -> Iterator[str]:
-        """The roles that it, or a part of it, asks."""
+        """The roles in its arguments and in those of its parts."""
         return (each.name for each in self._everything() if isinstance(each, Role) and each.name)
 
     @property
     def counts_cost(self) -> bool:
-        """Whether it needs to know what the models cost."""
-        return any(isinstance(each, Bounds) and each.cost_usd is not None for each in self._everything())
+        """Whether it needs the prices of the models."""
+        return any(isinstance(each, AgentBounds) and each.cost_usd is not None for each in self._everything())
 
     @property
     def is_sandboxed(self) -> bool:
-        """Whether it offers a model tools that work in a sandbox."""
+        """Whether it has tools that work in a sandbox."""
         return any(isinstance(each, Tool) and each.sandboxed for each in self._everything())
 
     @property
     def is_built_in(self) -> bool:
-        """Whether all code that a spec names with it comes with Holdfast."""
+        """Whether all its code comes with Holdfast, including functions and tools in its arguments."""
         return not any(map(solver_digest, self._functions()))
 
     def digest(self) -> str:
-        """Of all code that a spec names with it: its own, that of the solvers and tools in its arguments, and of the
-        functions there. Empty if all of it comes with Holdfast and is of version 1.
+        """Return the digest of all code that the spec names: its own, and that of solvers, tools and functions in its
+        arguments. Empty if all of it is built in and of version 1.
         """
         found = dict.fromkeys(filter(None, [*map(solver_digest, self._functions()), *self._later_versions()]))
         if len(found) < 2:
@@ -84,12 +88,12 @@ class Solver(msgspec.Struct, frozen=True):
         return xxhash.xxh3_128_hexdigest("\n".join(found).encode())
 
     def described(self) -> str:
-        """Its name, and the modules of the parts that a spec names with it."""
+        """Return its name and the modules of the user's code in its arguments."""
         parts = {each.__module__ for each in self._functions() if each is not self.function and solver_digest(each)}
         return f"{self.name} with {', '.join(sorted(parts))}" if parts else self.name
 
     def _later_versions(self) -> Iterator[str]:
-        """Of built-in solvers and tools that are no longer of version 1. What 0.1.0 recorded names no version."""
+        """Yield the built-in solvers and tools above version 1. Version 1 has no entry: 0.1.0 recorded no versions."""
         own = [("solver", each.name, each.function, SOLVERS) for each in self.every()]
         own += [("tool", each.name, each.function, TOOLS) for each in self._everything() if isinstance(each, Tool)]
         for kind, name, function, versions in own:
@@ -106,7 +110,7 @@ class Solver(msgspec.Struct, frozen=True):
         return found
 
     def _everything(self) -> Iterator[Any]:
-        """All that its arguments, and those of its parts, stand for."""
+        """Yield every resolved argument, also of its parts."""
         return _each_in([list(each.given.values()) for each in self.every()])
 
 

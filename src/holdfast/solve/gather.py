@@ -1,4 +1,4 @@
-"""Doing several things at once, and losing none of them."""
+"""Running several coroutines at once without losing a response that is paid for."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 async def together(parts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What each of them comes to, in their order. If one fails, the others end first: what they have asked is paid for,
-    and the next attempt gets it.
+    """Return their results in order. If one fails, wait for the others first: their requests are paid for, and the next
+    attempt replays them.
     """
     found = await asyncio.gather(*parts, return_exceptions=True)
     for each in found:

@@ -1,10 +1,10 @@
-"""From a row to the messages of its first request.
+"""Renders the messages of a sample's first request from its row.
 
 A template names columns in braces: `Compute: {question}`. Only a plain name in single braces is a field, so literal
-JSON survives; `{{name}}` stands for `{name}`. With `template: jinja` it is a sandboxed Jinja template. Naming a
-column that a row does not have is an error, never an empty place.
+JSON survives; `{{name}}` becomes `{name}`. With `template: jinja` it is a sandboxed Jinja template. A column that the
+row does not have is an error, never empty text.
 
-Files of a row that no message places are appended to the question as parts of its content.
+Files of a row that no message refers to are appended to the question as parts of its content.
 """
 
 import copy
@@ -28,12 +28,12 @@ Part = dict[str, Any]
 
 
 def file_parts(row: Row, columns: Sequence[str]) -> list[Part]:
-    """The files of a row, in the order of the columns; none where there is none."""
+    """Return the files of a row as content parts, in the order of the columns."""
     return [_part(column, value) for column in columns for value in _values(row.get(column))]
 
 
 def with_parts(messages: list[Message], parts: list[Part]) -> list[Message]:
-    """The messages, with parts at the end of the last one of the user."""
+    """Return the messages with the parts appended to the last user message."""
     at = max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=None)
     if not parts or at is None:
         return messages
@@ -43,7 +43,7 @@ def with_parts(messages: list[Message], parts: list[Part]) -> list[Message]:
 
 
 def is_in_text(reference: str, messages: list[Message]) -> bool:
-    """Whether a reference stands inside a text, where it would reach the model as letters without meaning."""
+    """Whether a reference is inside a text, where the model would see the reference instead of the file."""
     found = False
 
     def look(text: str, name: str) -> str:
@@ -64,7 +64,7 @@ def _values(value: Any) -> Iterator[str]:
 
 
 def _part(column: str, value: str) -> Part:
-    """A URL is a picture unless its name says otherwise: most are, and names of pictures often have no ending."""
+    """A URL is an image unless its name has another extension: most are, and image URLs often have no extension."""
     reference = parse_reference(value)
     kind = reference.type if reference is not None else type_of_name(value) or "image/*"
     if kind.startswith("image/"):
@@ -81,7 +81,7 @@ Render = Callable[[Row], str]
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """How a task asks. Empty `prompt` and `messages` mean: the sample's input, as it is."""
+    """The prompt of a task. With empty `prompt` and `messages` the sample's input is used as it is."""
 
     system: str = ""
     prompt: str = ""
@@ -93,7 +93,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Renderer:
-    """A prompt that was read once and is filled in for every sample."""
+    """A prompt that is compiled once and filled in for every sample."""
 
     def __init__(self, prompt: Prompt) -> None:
         compile_template = compile_jinja if prompt.template == "jinja" else compile_fields
@@ -105,7 +105,7 @@ class Renderer:
         self._appended = tuple(column for column in prompt.files if not _is_placed(column, prompt))
 
     def messages(self, sample: Sample) -> list[Message]:
-        """The messages that a sample begins with. KeyError names a column that its row does not have."""
+        """Return the first messages of a sample. KeyError names a column that its row does not have."""
         made: list[Message] = []
         if self._system is not None:
             made.append({"role": "system", "content": self._system(sample.row)})
@@ -121,10 +121,10 @@ class Renderer:
 
     def _question(self, sample: Sample) -> list[Message]:
         if not self._files:
-            return self._plain_question(sample)
-        return with_parts(self._plain_question(sample), file_parts(sample.row, self._appended))
+            return self._text_question(sample)
+        return with_parts(self._text_question(sample), file_parts(sample.row, self._appended))
 
-    def _plain_question(self, sample: Sample) -> list[Message]:
+    def _text_question(self, sample: Sample) -> list[Message]:
         if self._prompt is not None:
             return [{"role": "user", "content": self._prompt(sample.row)}]
         if self._files and any(sample.input == sample.row.get(column) for column in self._files):
@@ -139,7 +139,7 @@ def as_text(value: Any) -> str:
 
 
 def compile_fields(template: str) -> Render:
-    """A template of fields, read once. What it returns raises KeyError for a column that a row does not have."""
+    """Compile a template. The returned function raises KeyError for a column that a row does not have."""
     parts: list[tuple[str, str]] = []  # a column, and the text before it
     text, at = "", 0
     for match in _FIELD.finditer(template):
@@ -154,7 +154,7 @@ def compile_fields(template: str) -> Render:
 
 
 def columns_of(template: Any) -> list[str]:
-    """The columns that a template of fields names; also one with parts."""
+    """Return the columns that a template names; it may be a list of content parts."""
     found: list[str] = []
 
     def note(text: str, name: str) -> str:
@@ -166,7 +166,7 @@ def columns_of(template: Any) -> list[str]:
 
 
 def _content(content: Any, compile_template: Callable[[str], Render]) -> Callable[[Row], Any] | None:
-    """How a message's content is filled in: a text, or every text in its parts. None: there is nothing to fill in."""
+    """Return a function that fills in a message's content, a text or parts; None if there is nothing to fill in."""
     if isinstance(content, str):
         return compile_template(content)
     if not isinstance(content, list):
@@ -182,7 +182,7 @@ def _content(content: Any, compile_template: Callable[[str], Render]) -> Callabl
 
 
 def _is_placed(column: str, prompt: Prompt) -> bool:
-    """Whether a message says where a file goes."""
+    """Whether a message refers to the file of a column."""
     every = [message.get("content") for message in prompt.messages]
     if prompt.template == "jinja":
         return re.search(rf"\b{re.escape(column)}\b", str(every)) is not None

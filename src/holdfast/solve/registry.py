@@ -1,7 +1,7 @@
-"""Solvers: what turns a sample into an answer. Built in, an entry point, or the user's own `module:function`.
+"""Finds the solver that a spec names: built in (the table `BUILT_IN`), an entry point, or the user's `module:function`.
 
-A solver is `async def solve(sample, ctx)` and returns a string or an answer. Arguments from the spec are passed by
-name.
+A solver is `async def solve(sample, ctx)` and returns a string or an Answer. Arguments from the spec are passed by name
+and checked here, before any request is sent.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ _NO_ROLE = Role()
 def solver(
     function: Callable[Concatenate[Sample, Context, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate[Sample, Context, Arguments], Coroutine[Any, Any, Result]]:
-    """Say that a function is a solver: `@solver`. It stays the function that it is; one that cannot be a solver is
-    refused where it is written, rather than when a run begins.
+    """Mark a function as a solver: `@solver`. Returns it unchanged; SpecError, when the module is imported, if it
+    cannot be a solver.
     """
     name = getattr(function, "__name__", "solver")
     _check(name, function, _required(function), "@holdfast.solver")
@@ -42,8 +42,8 @@ def solver(
 async def chat(
     sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None, role: Role = _NO_ROLE
 ) -> Answer:
-    """Ask once, with the task's prompt, and with tools as the server takes them; their calls are in the answer. With
-    `role`, the model of that role is asked: as a part of other solvers.
+    """Send one request with the task's prompt. `tools` are passed to the server; the answer holds the model's calls.
+    With `role`, the model of that role answers: for parts of other solvers.
     """
     return await ctx.generate(tools=tools, role=role.name)
 
@@ -65,11 +65,11 @@ _FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     "command": fit_command,
     "conversation": agents.fit_conversation,
 }
-"""Arguments that are each right by themselves, made to fit each other."""
+"""Checks that involve several arguments, and defaults that depend on others."""
 
 
 def resolve_solver(entry: Any, place: str) -> Solver:
-    """The solver that a spec or a script names. SpecError with the place and the nearest name if there is none."""
+    """Return the solver that a spec or a script names. SpecError with the nearest name if there is none."""
     if callable(entry):
         name = getattr(entry, "__name__", "solver")
         _check(name, entry, {}, place)
@@ -96,12 +96,12 @@ def _named(entry: Any, place: str) -> tuple[str, dict[str, Any]]:
 
 
 def sandboxes_of(spec: Spec) -> list[Sandbox]:
-    """The sandboxes that a spec is known to need. What a function of the user's calls is not known before it does."""
+    """Return the sandboxes that a spec is known to need. Calls by the user's own code are not known in advance."""
     return [task.sandbox or Sandbox() for task in spec.tasks if task.sandbox is not None or _is_sandboxed(task)]
 
 
 def _is_sandboxed(task: Task) -> bool:
-    with contextlib.suppress(SpecError):  # told of where solvers are resolved
+    with contextlib.suppress(SpecError):  # reported where solvers are resolved
         return resolve_solver(task.solver, "solver").is_sandboxed
     return False
 
@@ -123,14 +123,14 @@ def _find(name: str, place: str) -> Solve:
 
 
 def _required(function: Callable[..., Any]) -> dict[str, Any]:
-    """Arguments without a default, which a spec will give: only the first two are ours."""
+    """Return the parameters without a default, after sample and ctx: a spec must give them."""
     parameters = list(inspect.signature(function).parameters.values())[2:]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {each.name: None for each in parameters if each.default is each.empty and each.kind in kinds}
 
 
 def _check(name: str, function: Callable[..., Any], arguments: dict[str, Any], place: str) -> None:
-    """A solver that is not ours: whether it can be called so."""
+    """Check that a user's solver is async and accepts the arguments."""
     if not inspect.iscoroutinefunction(function):
         raise SpecError(f"{place}: the solver {name} must be written as `async def solve(sample, ctx)`")
     try:

@@ -1,4 +1,8 @@
-"""What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
+"""What an attempt at a sample works with: models, limits, files, a sandbox, and an address for external agents.
+
+Plain structs, so that `solve` needs nothing of the engine: the engine fills them in for a run, `engine.replay` for code
+that runs on recorded steps, and tests with fakes. Nothing here is stored.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Protocol
@@ -15,26 +19,26 @@ from holdfast.spec import Price
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 AskInBatch = Callable[[StepId, list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int, str]]]
-"""Also says in which job it was answered; empty if in none."""
+"""Also returns the batch job that answered; empty if the request was sent alone."""
 Call = Callable[[Tool, Called, Workplace], Awaitable[Step]]
 
 
 class Asking(msgspec.Struct, frozen=True):
-    """A model as a sample may ask it: what identifies it, its parameters, how a request is made, what it costs."""
+    """A model as solvers and scorers use it: its identity, its parameters, how to send a request, its price."""
 
     identity: dict[str, Any]
     params: dict[str, Any]
     ask: Ask
     price: Price | None = None
     batched: AskInBatch | None = None
-    """Asks in a job with others, where there is such a thing: it may take a day."""
+    """Sends a request in a batch job, if the model uses them; may take a day."""
 
     def dollars(self, usage: Usage) -> float:
         return 0.0 if self.price is None else self.price.dollars(usage)
 
 
-class Allowance(msgspec.Struct, frozen=True):
-    """What one attempt may use; None is no limit."""
+class AttemptLimits(msgspec.Struct, frozen=True):
+    """What one attempt may use (`limits.sample`); None is no limit."""
 
     steps: int | None = None
     tokens: int | None = None
@@ -42,30 +46,30 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-"""How often, or how many: none at all would be no solver."""
+"""A count of at least one."""
 _Amount = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Used(msgspec.Struct, frozen=True):
-    """What an attempt has used so far, replayed steps included: limits survive a resume."""
+class AttemptUsage(msgspec.Struct, frozen=True):
+    """What an attempt has used so far. Replayed steps count, so that limits survive a resume."""
 
     steps: int
     tokens: int
     seconds: float
-    """Of work: the recorded durations of its steps."""
+    """The sum of the recorded durations of its steps."""
     cost_usd: float = 0.0
-    """Of the models whose price the spec says."""
+    """Only of models with a price in the spec."""
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An answer, and a name for it that is the same at every replay."""
+    """The answer to an external agent, with an id that is the same at every replay."""
 
     id: str
     answer: Answer
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """A request that came from outside of the solver's own code."""
+    """A request of an external agent."""
 
     messages: list[Message]
     role: str
@@ -74,60 +78,60 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What an attempt offers to code that is not its own: models by name, and how they are asked."""
+    """What an attempt offers to external agents: its models by name, and a function that sends a request."""
 
     model: str
     roles: tuple[str, ...]
     ask: Callable[[Wish], Awaitable[Told]]
 
 
-class Door(Protocol):
-    """The address of one attempt. It is nobody's once the attempt has ended."""
+class BridgeEndpoint(Protocol):
+    """The HTTP address of one attempt; refuses requests once the attempt has ended."""
 
     @property
     def url(self) -> str: ...
 
     @property
     def failed(self) -> BaseException | None:
-        """Why the last request that came through it had no answer; None if it had one."""
+        """Why the last request to it failed; None if it was answered."""
         ...
 
     def close(self) -> None: ...
 
 
 class Role(msgspec.Struct, frozen=True):
-    """A model that is asked and not evaluated, in an argument of a solver. No name: the evaluated one."""
+    """An argument of a solver that names a role; without a name, the evaluated model."""
 
     name: str = ""
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """What an agent may use before it has to answer; None is no bound. What earlier processes used counts."""
+class AgentBounds(msgspec.Struct, frozen=True):
+    """What an agent may use before it must answer; None is no bound. Use by earlier processes counts."""
 
     turns: Positive = 20
     tokens: Positive | None = None
     cost_usd: _Amount | None = None
     seconds: _Amount | None = None
 
-    def are_reached(self, used: Used) -> bool:
-        """Whether any of them is used up, but for the turns."""
+    def are_reached(self, used: AttemptUsage) -> bool:
+        """Whether a bound other than `turns` is used up."""
         pairs = ((self.tokens, used.tokens), (self.cost_usd, used.cost_usd), (self.seconds, used.seconds))
         return any(bound is not None and amount >= bound for bound, amount in pairs)
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What every attempt at the samples of one cell is given."""
+    """What every attempt at the samples of one cell works with."""
 
     models: Mapping[str, Asking]
-    """By role; the evaluated model under the empty one."""
-    allowance: Allowance = Allowance()
+    """By role; the evaluated model has the empty name."""
+    allowance: AttemptLimits = AttemptLimits()
     read_file: ReadFile | None = None
-    """From a reference to its content, checked; for tasks whose rows name files."""
+    """Returns the checked content of a reference; for tasks whose rows name files."""
     secrets: tuple[str, ...] = ()
-    """What must not be in a record of what went wrong."""
+    """Removed from recorded failures."""
     open_box: Callable[[Sample, Scope], Box] | None = None
-    """An attempt's sandbox, which is made when it is first used."""
+    """Returns the attempt's sandbox; its folder is created on first use."""
     call: Call = call_tool
-    """What happens where a tool is to be called and no step says what came of it."""
-    open_door: Callable[[Host], Door] | None = None
-    """Makes the address under which other programs ask this attempt's models."""
+    """Makes a tool call that is not recorded. A replay puts something else here."""
+    open_endpoint: Callable[[Host], BridgeEndpoint] | None = None
+    """Opens the HTTP address under which external agents use this attempt's models."""

@@ -1,10 +1,9 @@
-"""Jinja templates with a bound on time and memory.
+"""Jinja templates with limits on time and memory.
 
-A template multiplies (`{{ 'a' * 10**10 }}`, loops in loops), and its numbers may come from a data row. Jinja's own
-sandbox bounds neither time nor memory, and it computes constants already when it compiles. So templates are compiled
-and rendered by the child process of `limited`, which has a bound on its memory and is ended when it takes too long.
-Only templates whose text cannot become longer than the template and the row together, which most are, are rendered
-here: that takes microseconds.
+A template can multiply (`{{ 'a' * 10**10 }}`, nested loops), and its numbers may come from a data row. Jinja's sandbox
+limits neither time nor memory, and evaluates constants already when it compiles. So templates are compiled and rendered
+in the worker process of `score.worker_process`, which has a memory limit and is killed when it takes too long. Most
+templates cannot produce more text than the template and the row together; these are rendered here, in microseconds.
 """
 
 import functools
@@ -63,8 +62,8 @@ _LINEAR_FILTERS = frozenset(
 
 
 def compile_jinja(template: str) -> Callable[[Row], str]:
-    """SpecError if it is no template. What it returns raises KeyError for what a row does not have, and SpecError if it
-    takes too long or becomes too large.
+    """Compile a template; SpecError if it is invalid. The returned function raises KeyError for a missing column, and
+    SpecError if rendering takes too long or the text becomes too large.
     """
     try:
         from jinja2 import TemplateError
@@ -72,7 +71,7 @@ def compile_jinja(template: str) -> Callable[[Row], str]:
     except ImportError as error:
         raise SpecError("`template: jinja` needs one more package: pip install 'holdfast[jinja]'") from error
     try:
-        parsed = SandboxedEnvironment().parse(template)  # parsing computes nothing
+        parsed = SandboxedEnvironment().parse(template)  # parsing evaluates nothing
     except TemplateError as error:
         raise _invalid(error) from error
     except RecursionError:
@@ -82,10 +81,10 @@ def compile_jinja(template: str) -> Callable[[Row], str]:
             return functools.partial(_render_here, _compiled(template))
         except TemplateError as error:
             raise _invalid(error) from error
-    problem = _ask("check", template)
+    problem = _run_in_child("check", template)
     if problem:
         raise _invalid(problem)
-    return functools.partial(_render_apart, template)
+    return functools.partial(_render_in_child, template)
 
 
 def _invalid(problem: object) -> SpecError:
@@ -94,7 +93,7 @@ def _invalid(problem: object) -> SpecError:
 
 def _is_linear(node: "nodes.Node", targets: Collection[str] | None = None) -> bool:
     """Whether its text is at most as long as the template and the row together. `targets`: inside a loop, the names
-    that the loop sets: anything else would be repeated in full for every item.
+    that the loop sets; any other value would be repeated for every item.
     """
     kind, own = type(node).__name__, vars(node)
     if kind not in _LINEAR_NODES:
@@ -128,14 +127,14 @@ def _render_here(compiled: "Template", row: Row) -> str:
         raise KeyError(str(error)) from error
 
 
-def _render_apart(template: str, row: Row) -> str:
-    kind, text = _ask("render", template, row)
+def _render_in_child(template: str, row: Row) -> str:
+    kind, text = _run_in_child("render", template, row)
     if kind == _MISSING:
         raise KeyError(text)
     return str(text)
 
 
-def _ask(function: str, *args: Any) -> Any:
+def _run_in_child(function: str, *args: Any) -> Any:
     try:
         return within(SECONDS_MAX, f"{__name__}:{function}", *args)
     except TimeoutError:
@@ -146,7 +145,7 @@ def _ask(function: str, *args: Any) -> Any:
 
 
 def check(template: str) -> str:
-    """What is wrong with it; empty if nothing. In the child."""
+    """Return what is wrong with a template; empty if nothing. Runs in the child."""
     from jinja2 import TemplateError
 
     try:
@@ -157,7 +156,7 @@ def check(template: str) -> str:
 
 
 def render(template: str, row: Row) -> tuple[str, str]:
-    """The text, or what is missing for it. In the child."""
+    """Return the text, or the name of a missing column. Runs in the child."""
     from jinja2 import UndefinedError
 
     pieces: list[str] = []

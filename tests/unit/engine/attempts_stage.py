@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.sample import Kit, Outcome, Past, Sampler
+from holdfast.engine.sample import KeyHistory, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import Ticket
-from holdfast.engine.scoring import Bench
+from holdfast.engine.scoring import ScoringSetup
 from holdfast.models.pacing.queue import Places
 from holdfast.plan import Work
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.records.samples import Answer, Sample
 from holdfast.score import Scorer, scorer
-from holdfast.solve import Allowance, Context, Means, Prompt, Recorded, Renderer, Solver, Unsure
+from holdfast.solve import AttemptLimits, Context, Means, Prompt, Recorded, Renderer, Solver, UnconfirmedCall
 from holdfast.spec import Task
 from tests.unit.solve.stage import MemoryJournal, World, run
 
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
 
     retries: int = 2
     seconds: float | None = None
-    allowance: Allowance = Allowance()
+    allowance: AttemptLimits = AttemptLimits()
     scorers: tuple[Callable[..., Any], ...] = ()
 
 
@@ -62,14 +62,14 @@ class Story(NamedTuple):
         return [each.step.scope for each in self.journal.steps()]
 
 
-def kit(solve: Solve, world: World, setting: Setting) -> Kit:
+def kit(solve: Solve, world: World, setting: Setting) -> TaskSetup:
     task = Task(name="task", sample_retries=setting.retries)
     work = Work(task, Solver("solve", solve, {}, {}), Prompt(), Renderer(Prompt()))
     scorers: Sequence[Scorer] = [scorer(each) for each in setting.scorers]
-    return Kit(
+    return TaskSetup(
         work=work,
-        means={"model": Means({"": world.asking()}, setting.allowance)},
-        bench=Bench(scorers, "evaluation" if scorers else "", Places(1), Means({"judge": world.asking()})),
+        resources={"model": Means({"": world.asking()}, setting.allowance)},
+        scoring=ScoringSetup(scorers, "evaluation" if scorers else "", Places(1), Means({"judge": world.asking()})),
         seconds=setting.seconds,
         seed=0,
     )
@@ -80,7 +80,7 @@ def ticket(input: Any = "question") -> Ticket:
 
 
 def answer(
-    solve: Solve, world: World, setting: Setting | None = None, past: Past | None = None, first: int = 1
+    solve: Solve, world: World, setting: Setting | None = None, past: KeyHistory | None = None, first: int = 1
 ) -> Story:
     """Answer one sample, as one process does, with what earlier ones have left."""
 
@@ -89,28 +89,28 @@ def answer(
         before = len(world.asked)
         ends: list[Outcome] = []
         sampler = Sampler(journal, lambda _, outcome: ends.append(outcome))
-        await sampler.answer(ticket(), kit(solve, world, setting or Setting()), past or Past())
+        await sampler.answer(ticket(), kit(solve, world, setting or Setting()), past or KeyHistory())
         (outcome,) = ends
         return Story(outcome, world.asked[before:], journal)
 
     return run(process())
 
 
-def past_of(*stories: Story, records: int | None = None) -> Past:
+def past_of(*stories: Story, records: int | None = None) -> KeyHistory:
     """What a journal with these stories, or their first so many records, tells the next process."""
     lines = [line for story in stories for line in story.journal.records][:records]
     steps: list[Recorded] = []
     failures: dict[int, str] = {}
-    begun: list[Unsure] = []
+    begun: list[UnconfirmedCall] = []
     for n, record in lines:
         if record.t == b'"step"':
             steps += [each for story in stories for each in story.journal.steps() if each.n == n]
         elif record.t == b'"step.started"':
-            begun.append(Unsure(n, msgspec.json.decode(record.d, type=StepStarted)))
+            begun.append(UnconfirmedCall(n, msgspec.json.decode(record.d, type=StepStarted)))
         elif record.t == b'"sample.failed"':
             failed = msgspec.json.decode(record.d, type=SampleFailed)
             failures[failed.attempt] = failed.failure.kind
-    return Past(tuple(steps), failures, tuple(begun))
+    return KeyHistory(tuple(steps), failures, tuple(begun))
 
 
 def failing_until(world: World, question: str, kind: str, times: int) -> Mapping[str, int]:

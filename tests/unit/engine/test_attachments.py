@@ -10,7 +10,7 @@ import pytest
 from holdfast.datasets import Content, Digests
 from holdfast.engine import attachments as attachments_module
 from holdfast.engine.attachments import Attachments
-from holdfast.engine.client import Line
+from holdfast.engine.client import ModelClient
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path
 from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing.queue import Places
@@ -80,9 +80,9 @@ def ask(folder: Path, reference: Reference) -> tuple[str, int]:
     async def run() -> tuple[str, int]:
         async with ModelServer() as server:
             model = Model(name="m", provider="openai", model="m", base_url=server.base_url)
-            line = Line(model, "models[0]", Places(10))
+            line = ModelClient(model, "models[0]", Places(10))
             try:
-                await line.asking(Attachments(str(folder))).ask(said(reference), {}, [])
+                await line.handle(Attachments(str(folder))).ask(said(reference), {}, [])
             except AskFailedError as error:
                 named = "its file" if reference.digest in error.failure.message else error.failure.message
                 return f"{error.failure.kind}: {named}", server.stats().requests
@@ -121,9 +121,9 @@ def test_extra_headers_and_body_fields_and_structured_output_reach_the_server() 
             model = Model(
                 name="m", provider="openai", model="m", base_url=server.base_url, headers=headers, params=params
             )
-            line = Line(model, "models[0]", Places(10))
+            line = ModelClient(model, "models[0]", Places(10))
             for number in range(2):
-                await line.asking().ask([{"role": "user", "content": f"{number}"}], params, tools)
+                await line.handle().ask([{"role": "user", "content": f"{number}"}], params, tools)
             await line.provider.close()
             (seen,) = server.requests()
             return seen.headers, seen.body

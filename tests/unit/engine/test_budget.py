@@ -24,7 +24,7 @@ class Model:
 
     def __init__(self, budget: Budget, name: tuple[str, str] = ("m", "")) -> None:
         self.under_way: list[asyncio.Future[int | AskFailedError]] = []
-        self._watched = budget.watched(name, Asking({}, {}, self._ask, PRICE))
+        self._limited = budget.limit(name, Asking({}, {}, self._ask, PRICE))
 
     async def _ask(self, messages: Any, params: Any, tools: Any) -> tuple[Answer, int]:
         answer: asyncio.Future[int | AskFailedError] = asyncio.get_running_loop().create_future()
@@ -35,7 +35,7 @@ class Model:
         return Answer("x", usage=Usage(0, said)), 1
 
     def ask(self, **params: Any) -> "asyncio.Task[Any]":
-        return asyncio.ensure_future(self._watched.ask(list(ASKED), params, []))
+        return asyncio.ensure_future(self._limited.ask(list(ASKED), params, []))
 
     async def answer(self, said: int | AskFailedError) -> None:
         """The oldest."""
@@ -125,7 +125,7 @@ def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_n
         async def alone(*_: Any) -> tuple[Answer, int]:
             raise AssertionError("it was asked alone")
 
-        batched = budget.watched(("m", ""), Asking({}, {}, alone, PRICE, never)).batched
+        batched = budget.limit(("m", ""), Asking({}, {}, alone, PRICE, never)).batched
         assert batched is not None
         steps = [StepId(number, "solve/1", "q") for number in range(9)]
         tasks = [asyncio.ensure_future(batched(step, list(ASKED), params, [])) for step in steps]

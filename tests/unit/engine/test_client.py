@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.client import Line, Post, group
+from holdfast.engine.client import CellHealth, ModelClient, group
 from holdfast.models import Request
 from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing.queue import Places
@@ -16,7 +16,7 @@ from tests.unit.testing.patience import until
 
 def line(
     server: ModelServer, connections: int, everywhere: Places | None = None, seconds: float = 60, **fields: Any
-) -> Line:
+) -> ModelClient:
     model = Model(
         name="m",
         provider="openai",
@@ -26,11 +26,11 @@ def line(
         timeout_seconds=seconds,
         **{"request_retries": 0, **fields},
     )
-    return Line(model, "models[0]", everywhere or Places(1000))
+    return ModelClient(model, "models[0]", everywhere or Places(1000))
 
 
-async def ask(asked: Line, number: int = 41) -> Answer:
-    answer, _ = await asked.asking().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
+async def ask(asked: ModelClient, number: int = 41) -> Answer:
+    answer, _ = await asked.handle().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
     return answer
 
 
@@ -60,14 +60,16 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
             "patience_seconds": 0.3,
         }
         model = Model(model="m", request_retries=1, **fields)
-        asked = Line(model, "models[0]", Places(1000), tell=lambda event, message: told.append(f"{event}: {message}"))
+        asked = ModelClient(
+            model, "models[0]", Places(1000), tell=lambda event, message: told.append(f"{event}: {message}")
+        )
         asks = (ask(asked, number) for number in range(20))
         await asyncio.gather(*asks, return_exceptions=True)
         await asked.provider.close()
 
     asyncio.run(run())
     assert told[0].startswith(
-        "model.waiting: the server of model m does not work, it is waited for, up to 0.3 s (patience_seconds): "
+        "model.waiting: the server of model m does not work, waiting up to 0.3 s for it (patience_seconds): "
     )
 
 
@@ -170,7 +172,7 @@ def test_one_sample_that_no_server_takes_stops_no_cell_and_five_do() -> None:
     async def run() -> None:
         async with ModelServer(Behaviour(faults=[Fault("400")])) as server:
             refused = line(server, connections=8)
-            asked = refused.asking(post=Post(stopped.append, has_answers=False))
+            asked = refused.handle(cell=CellHealth(stopped.append, has_answers=False))
             await asyncio.gather(*(ask_as(asked, "odd") for _ in range(20)), return_exceptions=True)
             assert stopped == []
             others = [asyncio.ensure_future(ask_as(asked, f"s{number}")) for number in range(4)]
@@ -244,9 +246,9 @@ async def meddles(request: Request) -> str:
 
 def test_a_provider_that_changes_what_it_is_given_changes_its_own_copy() -> None:
     async def run() -> list[Message]:
-        asked = Line(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Places(1))
+        asked = ModelClient(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Places(1))
         messages: list[Message] = [{"role": "user", "content": "as it was"}]
-        await asked.asking().ask(messages, {}, [])
+        await asked.handle().ask(messages, {}, [])
         return messages
 
     assert asyncio.run(run()) == [{"role": "user", "content": "as it was"}]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.failures import TaskExitError, containing, inside
+from holdfast.engine.failures import TaskExitError, contain_exits, inside
 from holdfast.engine.in_flight import where
 
 
 def run(story: Callable[[], Awaitable[Any]]) -> Any:
     async def process() -> Any:
-        with containing():
+        with contain_exits():
             inside.set(True)
             return await story()
 
@@ -80,8 +80,8 @@ def test_the_factory_of_the_user_stays_and_ours_goes_with_the_last_run() -> None
     async def process() -> None:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(factory)
-        with containing():
-            with containing():
+        with contain_exits():
+            with contain_exits():
                 await asyncio.create_task(answer())
             assert made == ["mine"]
             assert loop.get_task_factory() is not factory

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.earlier_scores import Earlier, Kept, sources_of
+from holdfast.engine.earlier_scores import EarlierScores, KeptScores, sources_of
 from holdfast.errors import UsageError
 from holdfast.journal import Reader, journal_folder
 from holdfast.records import draft
@@ -58,11 +58,11 @@ def _all_at_once(database: sqlite3.Connection, change: str) -> None:
         database.execute(f"UPDATE {table} SET n = ?, segment = ?, at_byte = ? WHERE o = ?", (*place, o))
 
 
-def taken_over(run: str) -> dict[str, Kept]:
+def taken_over(run: str) -> dict[str, KeptScores]:
     sources = sources_of(fold_of(run).story, "new", [scorer("right")])
 
-    async def find() -> dict[str, Kept]:
-        earlier = Earlier(run, "new", sources)
+    async def find() -> dict[str, KeptScores]:
+        earlier = EarlierScores(run, "new", sources)
         await earlier.open()
         try:
             (found,) = await earlier.find("task", [(0, 3)])

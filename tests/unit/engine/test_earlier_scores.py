@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.earlier_scores import Earlier, Kept, owner_of, sources_of
+from holdfast.engine.earlier_scores import EarlierScores, KeptScores, owner_of, sources_of
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Failure, ScoreGiven, ScoringStarted
 from holdfast.state import Story
@@ -32,14 +32,14 @@ def by_hand(scorer: str, value: Any, evaluation: str, author: str = "ann") -> Dr
     return draft("score", given, key(0))
 
 
-def kept(folder: object, *records: Draft, scorers: tuple[dict[str, Any], ...], of: int = OF) -> dict[str, Kept]:
+def kept(folder: object, *records: Draft, scorers: tuple[dict[str, Any], ...], of: int = OF) -> dict[str, KeptScores]:
     """What the evaluation "new" of these scorers need not ask of the only answer."""
     run = new_run(folder, [started(1), finished(0), *records])
     assert entries(run)[OF - 1].line.t == "sample.finished"
     sources = sources_of(fold_of(run).story, "new", scorers)
 
-    async def find() -> dict[str, Kept]:
-        earlier = Earlier(run, "new", sources)
+    async def find() -> dict[str, KeptScores]:
+        earlier = EarlierScores(run, "new", sources)
         await earlier.open()
         try:
             (found,) = await earlier.find("task", [(0, of)])
@@ -50,7 +50,7 @@ def kept(folder: object, *records: Draft, scorers: tuple[dict[str, Any], ...], o
     return asyncio.run(find())
 
 
-def values(found: Kept) -> list[tuple[str, Any, str]]:
+def values(found: KeptScores) -> list[tuple[str, Any, str]]:
     return [(each.scorer, each.value, each.taken) for each in found.scores]
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from holdfast.engine.in_flight import Flight, where
+from holdfast.engine.in_flight import InFlightSample, where
 from holdfast.solve import Scope, Steps
 from tests.unit.solve.stage import MemoryJournal
 
@@ -48,7 +48,7 @@ def test_where_a_task_waits_is_told_from_the_outside_in() -> None:
     found = looked(outer)
     names = [line.rpartition(" in ")[2] for line in found]
     assert names == ["outer", "inner", "wait"]
-    assert "test_flights.py" in found[0]
+    assert "test_in_flight.py" in found[0]
 
 
 def test_awaitables_of_other_kinds_are_no_trouble() -> None:
@@ -65,10 +65,10 @@ def test_a_task_that_has_ended_is_nowhere() -> None:
     assert asyncio.run(look()) == []
 
 
-def flight(limit: float | None = None) -> Flight:
+def flight(limit: float | None = None) -> InFlightSample:
     task = asyncio.current_task()
     assert task is not None
-    return Flight("t/m/1/1", task, 100.0, limit)
+    return InFlightSample("t/m/1/1", task, 100.0, limit)
 
 
 def test_a_sample_is_overdue_some_time_after_its_limit() -> None:
@@ -89,17 +89,17 @@ def test_a_sample_without_a_limit_is_never_overdue() -> None:
 def test_a_sample_waits_while_it_saves_and_while_it_is_asking_and_else_not() -> None:
     async def look() -> list[bool]:
         found = flight()
-        seen = [found.waits()]
+        seen = [found.is_waiting()]
         found.steps = Steps(Scope(0, "t/m/1/1", "solve/1"), MemoryJournal(1))
-        seen.append(found.waits())
+        seen.append(found.is_waiting())
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         asking = asyncio.ensure_future(found.steps.take("q", lambda: answer))
         await asyncio.sleep(0)
-        seen.append(found.waits())
+        seen.append(found.is_waiting())
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        seen.append(found.waits())
+        seen.append(found.is_waiting())
         found.doing = "saving"
-        return [*seen, found.waits()]
+        return [*seen, found.is_waiting()]
 
     assert asyncio.run(look()) == [False, False, True, False, True]

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.sample import Outcome, Past, Sampler
+from holdfast.engine.sample import KeyHistory, Outcome, Sampler
 from holdfast.errors import StoppedError
 from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Sample
 from holdfast.score.anomalies import Expected
-from holdfast.solve import Allowance, Context, Recorded, StepFailedError, ToolFailedError, Workplace
+from holdfast.solve import AttemptLimits, Context, Recorded, StepFailedError, ToolFailedError, Workplace
 from holdfast.solve.composed import best_of, majority
 from holdfast.solve.steps import working_seconds
 from tests.unit.engine.attempts_stage import (
@@ -86,7 +86,7 @@ def test_what_trying_again_cannot_mend_is_not_tried_again(kind: str) -> None:
 
 
 def test_a_limit_is_not_tried_again() -> None:
-    story = answer(three_steps, World(), Setting(allowance=Allowance(steps=2)))
+    story = answer(three_steps, World(), Setting(allowance=AttemptLimits(steps=2)))
     assert (story.asked, story.kinds) == (["a", "b"], ["limit"])
     assert story.failures[0].final
 
@@ -113,7 +113,7 @@ def test_a_final_kind_inside_a_task_group_is_not_tried_again() -> None:
 
 
 def test_a_limit_inside_a_task_group_is_a_limit() -> None:
-    story = answer(grouped, World(), Setting(allowance=Allowance(steps=2)))
+    story = answer(grouped, World(), Setting(allowance=AttemptLimits(steps=2)))
     assert story.kinds == ["limit"]
 
 
@@ -184,7 +184,7 @@ def test_a_branch_left_behind_by_a_failed_attempt_asks_for_nothing_more() -> Non
 
     async def process() -> list[str]:
         journal = MemoryJournal()
-        await Sampler(journal, lambda *_: None).answer(ticket(), kit(solve, world, Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(solve, world, Setting()), KeyHistory())
         await asyncio.sleep(100.0)
         return world.asked[before:]
 
@@ -252,7 +252,7 @@ def test_the_failure_of_a_solver_shows_where_it_comes_from() -> None:
     story = answer(bad(error=ValueError("a slip")), World(), Setting(retries=0))
     failure = story.failures[0].failure
     assert failure.message == "ValueError: a slip"
-    assert "test_attempts.py" in failure.detail
+    assert "test_sample.py" in failure.detail
 
 
 def test_a_sample_that_takes_too_long_fails_as_a_time_out_and_is_tried_again() -> None:
@@ -289,7 +289,7 @@ def test_a_journal_that_has_stopped_stops_the_sample_with_its_error() -> None:
     async def process() -> None:
         journal = MemoryJournal()
         journal.stopped = True
-        await Sampler(journal, lambda *_: None).answer(ticket(), kit(three_steps, World(), Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(three_steps, World(), Setting()), KeyHistory())
 
     with pytest.raises(StoppedError):
         run(process())
@@ -305,7 +305,7 @@ def test_a_solver_that_hides_the_journals_error_still_stops() -> None:
     async def process() -> None:
         journal = MemoryJournal()
         journal.stopped = True
-        await Sampler(journal, lambda *_: None).answer(ticket(), kit(deaf, World(), Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(deaf, World(), Setting()), KeyHistory())
 
     with pytest.raises(StoppedError):
         run(process())
@@ -315,7 +315,7 @@ def test_closing_leaves_the_sample_unfinished_and_records_no_cancellation() -> N
     async def process() -> tuple[bool, list[bytes]]:
         journal, world = MemoryJournal(), World()
         sampler = Sampler(journal, lambda *_: None)
-        task = asyncio.ensure_future(sampler.answer(ticket(), kit(three_steps, world, Setting()), Past()))
+        task = asyncio.ensure_future(sampler.answer(ticket(), kit(three_steps, world, Setting()), KeyHistory()))
         await asyncio.sleep(1.5)
         sampler.close()
         task.cancel()
@@ -335,7 +335,7 @@ def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wr
     async def process() -> list[bytes]:
         journal = MemoryJournal()
         sampler = Sampler(journal, lambda *_: None)
-        task = asyncio.ensure_future(sampler.answer(ticket(), kit(stubborn, World(), Setting()), Past()))
+        task = asyncio.ensure_future(sampler.answer(ticket(), kit(stubborn, World(), Setting()), KeyHistory()))
         await asyncio.sleep(0.5)
         sampler.close()
         task.cancel()
@@ -503,5 +503,5 @@ def test_an_empty_answer_is_counted_as_an_anomaly_where_somebody_looks(text: str
     plain = kit(solve, World(), Setting())
     looking = msgspec.structs.replace(plain, expected={"model": Expected()} if looks else None)
     sampler = Sampler(MemoryJournal(1), lambda _, outcome: ends.append(outcome))
-    run(sampler.answer(ticket(), looking, Past()))
+    run(sampler.answer(ticket(), looking, KeyHistory()))
     assert [each.anomalies for each in ends] == [odd]

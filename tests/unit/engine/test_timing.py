@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.client import Line
+from holdfast.engine.client import ModelClient
 from holdfast.models.pacing.pace import Limits, Pace
 from holdfast.models.pacing.queue import Places, Turns
 from holdfast.models.timing import begin_timing
@@ -15,15 +15,15 @@ LATENCY_SECONDS = 0.02
 ROUNDED = 0.0001
 
 
-def line(server: ModelServer, **fields: Any) -> Line:
-    return Line(
+def line(server: ModelServer, **fields: Any) -> ModelClient:
+    return ModelClient(
         Model(name="m", provider="openai", model="m", base_url=server.base_url, **fields), "models[0]", Places(1000)
     )
 
 
-async def ask(asked: Line, number: int) -> Timing:
+async def ask(asked: ModelClient, number: int) -> Timing:
     timer = begin_timing()
-    await asked.asking().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
+    await asked.handle().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
     return timer.timing()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.failures import failure_of, own_lines, redacted, secrets_of
+from holdfast.engine.failures import failure_of, redacted, secrets_of, user_traceback
 from holdfast.records.facts import Failure
 from holdfast.spec import Model, build_spec
 
@@ -54,7 +54,7 @@ def test_our_frames_and_the_loops_are_left_out() -> None:
         async with asyncio.timeout(60):
             await asyncio.wait_for(asyncio.to_thread(broken), 60)
 
-    detail = own_lines(raised(lambda: asyncio.run(wait())))
+    detail = user_traceback(raised(lambda: asyncio.run(wait())))
     assert "in broken" in detail
     assert os.path.join("asyncio", "") not in detail
     assert os.path.join("src", "holdfast", "") not in detail
@@ -63,7 +63,7 @@ def test_our_frames_and_the_loops_are_left_out() -> None:
 def test_an_exception_that_is_all_ours_has_no_lines() -> None:
     error = raised(lambda: msgspec.json.decode(b"{"))
     error.__traceback__ = None
-    assert own_lines(error) == ""
+    assert user_traceback(error) == ""
 
 
 def test_what_an_exception_came_from_is_told_too() -> None:
@@ -73,7 +73,7 @@ def test_what_an_exception_came_from_is_told_too() -> None:
         except ValueError as error:
             raise LookupError("not found") from error
 
-    detail = own_lines(raised(wrap))
+    detail = user_traceback(raised(wrap))
     assert detail.index("no number") < detail.index("direct cause") < detail.index("LookupError: not found")
 
 
@@ -81,7 +81,7 @@ def test_every_exception_of_a_group_is_told() -> None:
     def group() -> None:
         raise BaseExceptionGroup("two", [raised(broken), KeyError("k")])
 
-    detail = own_lines(raised(group))
+    detail = user_traceback(raised(group))
     assert "no number" in detail
     assert "KeyError: 'k'" in detail
 
@@ -98,7 +98,7 @@ def test_a_record_is_bounded_and_keeps_the_users_lines(error: Exception) -> None
 
 
 def test_a_deep_stack_keeps_the_way_in_and_where_it_broke() -> None:
-    detail = own_lines(raised(lambda: deep(100)))
+    detail = user_traceback(raised(lambda: deep(100)))
     assert "in raised" in detail
     assert 'raise ValueError("at the bottom")' in detail
     assert "more …" in detail

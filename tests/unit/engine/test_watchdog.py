@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.engine import Engine, Orders, Progress, Watch
-from holdfast.engine.in_flight import Flight
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.journal.ownership.lease import Lease, read_lease
 
 STALL_SECONDS = 0.1
@@ -21,12 +21,14 @@ class Stub:
     def __init__(self, spec: SimpleNamespace) -> None:
         self.spec = spec
         self.progress = Progress(planned=3)
-        self.flights: list[Flight] = []
+        self.flights: list[InFlightSample] = []
         self.tasks: list[asyncio.Task[object]] = []
 
-    def begin(self, key: str, code: Callable[[], Coroutine[Any, Any, object]], limit: float | None = None) -> Flight:
+    def begin(
+        self, key: str, code: Callable[[], Coroutine[Any, Any, object]], limit: float | None = None
+    ) -> InFlightSample:
         task = asyncio.ensure_future(code())
-        flight = Flight(key, task, asyncio.get_running_loop().time(), limit)
+        flight = InFlightSample(key, task, asyncio.get_running_loop().time(), limit)
         self.tasks.append(task)
         self.flights.append(flight)
         return flight

@@ -19,8 +19,8 @@ from holdfast.records.samples import Sample
 from holdfast.sandbox import box
 from holdfast.sandbox.box import Sandboxes
 from holdfast.sandbox.confinement import SandboxFailedError
-from holdfast.sandbox.snapshots import Blobs, LostFilesError, State
-from holdfast.sandbox.threads import Stopwatch, Threads
+from holdfast.sandbox.snapshots import Blobs, FilesState, LostFilesError
+from holdfast.sandbox.threads import Threads, WorkStopwatch
 from holdfast.solve import Context, Means, Recorded, Scope, Steps, ToolFailedError, Workplace
 from holdfast.solve.tools.built_in import bash, read_file, write_file
 from holdfast.spec import Sandbox
@@ -326,7 +326,7 @@ def test_what_has_ended_is_recorded_while_others_still_wait_for_a_thread(tmp_pat
         first, second, third = contexts = many(sandboxes, 3, journal)
         ended = asyncio.ensure_future(do(first, "echo 1 > a"))
         await asyncio.to_thread(until, lambda: len(sandboxes.calls) == 1)
-        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, WorkStopwatch()))
         waiting = [asyncio.ensure_future(do(each, "echo 2 > a")) for each in (second, third)]
         await asyncio.wait([ended], timeout=60)
         assert [each.step.o for each in journal.steps()] == [0]
@@ -405,7 +405,7 @@ def test_a_replay_alone_puts_no_states_together(tmp_path: Path, monkeypatch: pyt
         raise AssertionError("nobody needs it")
 
     with monkeypatch.context() as patched:
-        patched.setattr(State, "after", never)
+        patched.setattr(FilesState, "after", never)
         assert play(tmp_path, several, whole.recorded).result == whole.result
 
 
@@ -432,7 +432,7 @@ def test_waiting_for_a_turn_or_a_thread_is_no_work(tmp_path: Path) -> None:
         journal, sandboxes, gate = MemoryJournal(), make_sandboxes(tmp_path, commands=1), threading.Event()
         (ctx,) = many(sandboxes, 1, journal)
         began = time.monotonic()
-        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, WorkStopwatch()))
         made = [asyncio.ensure_future(do(ctx, f"sleep 0.1; echo {each} > a")) for each in range(3)]
         await asyncio.to_thread(until, lambda: bool(sandboxes.calls))
         await asyncio.sleep(1)

@@ -16,10 +16,18 @@ import pytest
 from holdfast.engine.attachments import blobs_of
 from holdfast.records.facts import Files, KeptFile
 from holdfast.sandbox.confinement import remove_folder
-from holdfast.sandbox.snapshots import Blobs, Capacity, LostFilesError, Snapshot, State, restore, take_snapshot
+from holdfast.sandbox.snapshots import (
+    Blobs,
+    Capacity,
+    FilesState,
+    FolderSnapshot,
+    LostFilesError,
+    restore,
+    take_snapshot,
+)
 
 BOUNDS = Capacity(1 << 20, 100)
-NOTHING = Snapshot(State())
+NOTHING = FolderSnapshot(FilesState())
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def change_at_random(folder: Path, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_changes_of_many_calls_together_are_the_folder(box: Path, blobs: Blobs, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    known, told = NOTHING, State()
+    known, told = NOTHING, FilesState()
     for call in range(20):
         for _ in range(4):
             change_at_random(box, chance)
@@ -143,13 +151,13 @@ def test_what_cannot_be_kept_is_said_and_forgotten_when_it_is_gone(box: Path, bl
     assert lost is not None
     said = {"bytes": "files_mb", "count": "files_max", "name": "no UTF-8"}.get(what, "neither file, folder nor link")
     assert said in lost.lost
-    state = State().after(first).after(lost)
+    state = FilesState().after(first).after(lost)
     with pytest.raises(LostFilesError, match=r"cannot be restored"):
         restore(str(box / "again"), state, blobs)
     remove_folder(str(odd)) if odd.is_dir() else odd.unlink()
     found, known = take_snapshot(str(box), known, BOUNDS, blobs)
     assert found is not None
-    assert state.after(found) == known.state == State({"a": first.changed["a"]})
+    assert state.after(found) == known.state == FilesState({"a": first.changed["a"]})
 
 
 def test_changes_that_do_not_fit_are_not_applied(box: Path, blobs: Blobs) -> None:
@@ -159,8 +167,8 @@ def test_changes_that_do_not_fit_are_not_applied(box: Path, blobs: Blobs) -> Non
     two, _ = take_snapshot(str(box), known, BOUNDS, blobs)
     assert one is not None
     assert two is not None
-    assert State().after(one).after(two).lost == ""
-    assert "one between them is missing" in State().after(two).lost
+    assert FilesState().after(one).after(two).lost == ""
+    assert "one between them is missing" in FilesState().after(two).lost
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
@@ -188,7 +196,7 @@ def test_damaged_content_is_replaced_when_it_is_kept_again(box: Path, tmp_path: 
 @pytest.mark.parametrize("path", ["../a", "/a", "b/../../a"])
 def test_a_path_that_leads_out_is_refused(tmp_path: Path, blobs: Blobs, path: str) -> None:
     digest = blobs.keep([b"x"])
-    state = State().after(Files(State().digest(), {path: KeptFile(0o644, digest, 1)}))
+    state = FilesState().after(Files(FilesState().digest(), {path: KeptFile(0o644, digest, 1)}))
     with pytest.raises(LostFilesError, match="leads out"):
         restore(str(tmp_path / "again"), state, blobs)
     assert not (tmp_path / "a").exists()
@@ -209,7 +217,7 @@ os.makedirs(f"{box}/a/b")
 open(f"{box}/a/b/c", "w").write("closed")
 for path, mode in (("a/b/c", 0), ("a/b", 0o100), ("a", 0)):
     os.chmod(f"{box}/{path}", mode)
-files, known = take_snapshot(box, Snapshot(State()), Capacity(1000, 100), blobs)
+files, known = take_snapshot(box, FolderSnapshot(FilesState()), Capacity(1000, 100), blobs)
 assert [each.mode for each in files.changed.values()] == [0, 0o100, 0], files
 assert os.stat(f"{box}/a").st_mode & 0o777 == 0
 restored = restore(again, known.state, blobs)

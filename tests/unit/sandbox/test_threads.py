@@ -1,6 +1,6 @@
 """Where sandboxes do their work: what waits for a thread does not count as working."""
 
-from holdfast.sandbox.threads import Stopwatch
+from holdfast.sandbox.threads import WorkStopwatch
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 def test_the_watch_stands_still_while_everything_waits() -> None:
     clock = Clock()
-    watch = Stopwatch(clock)
+    watch = WorkStopwatch(clock)
     clock.now += 1  # the tool itself works
     watch.wait()
     clock.now += 10

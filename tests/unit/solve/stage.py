@@ -18,7 +18,7 @@ from holdfast.models.failures import AskFailedError
 from holdfast.records import Draft
 from holdfast.records.facts import Failure, Spent, Step
 from holdfast.records.samples import Answer, Message, Sample, Usage
-from holdfast.solve import Allowance, Asking, Context, Means, Recorded, Scope, Steps
+from holdfast.solve import Asking, AttemptLimits, Context, Means, Recorded, Scope, Steps
 
 T = TypeVar("T")
 KEY = "task/model/1/1"
@@ -172,7 +172,7 @@ def play(
     world: World,
     recorded: Sequence[Recorded] = (),
     *,
-    allowance: Allowance | None = None,
+    allowance: AttemptLimits | None = None,
     commit_seconds: float = 0.0,
 ) -> Played:
     """One attempt with what an earlier one left. An exception of the solver is its result."""
@@ -184,13 +184,13 @@ async def playing(
     world: World,
     recorded: Sequence[Recorded] = (),
     *,
-    allowance: Allowance | None = None,
+    allowance: AttemptLimits | None = None,
     commit_seconds: float = 0.0,
 ) -> Played:
     journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
     steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
     messages = [{"role": "user", "content": "question"}]
-    means = Means({"": world.asking()}, allowance or Allowance(), open_door=lambda host: NoDoor())
+    means = Means({"": world.asking()}, allowance or AttemptLimits(), open_endpoint=lambda host: NoDoor())
     ctx = Context(SAMPLE, messages, steps, "0/key/1", means)
     before = len(world.asked)
     result: Any

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.sample import Past
+from holdfast.engine.sample import KeyHistory
 from holdfast.records.samples import Sample
-from holdfast.solve import Allowance, Context, LimitError, ToolFailedError, Unsure, tool
+from holdfast.solve import AttemptLimits, Context, LimitError, ToolFailedError, UnconfirmedCall, tool
 from holdfast.solve.tools.tool import Tool
 from tests.unit.engine.attempts_stage import Setting, answer, past_of
 from tests.unit.solve.stage import World, play, prefixes, say
@@ -127,7 +127,7 @@ def test_calls_count_as_steps() -> None:
         for _ in range(3):
             await ctx.call(bell.tool)
 
-    assert isinstance(play(solve, World(), allowance=Allowance(steps=2)).result, LimitError)
+    assert isinstance(play(solve, World(), allowance=AttemptLimits(steps=2)).result, LimitError)
 
 
 def test_sync_functions_are_called_in_a_thread(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_cut_off_after_the_announcement_it_is_not_done_again_and_the_sample_fail
     assert (bell.rung, again.kinds) == ([1], ["unrepeatable"])
     assert "ring must not be repeated" in again.failures[0].failure.message
     assert again.asked == []
-    failed = Past(cut_off.steps, {1: "unrepeatable"}, cut_off.begun)
+    failed = KeyHistory(cut_off.steps, {1: "unrepeatable"}, cut_off.begun)
     later = answer(once(bell), world, past=failed, first=10)
     assert (bell.rung, later.kinds) == ([1], ["unrepeatable"]), "nor by a resume that tries failed samples again"
 
@@ -238,6 +238,6 @@ def test_unsure_calls_are_told_by_their_records() -> None:
     bell = Bell(repeatable=False)
     past = past_of(answer(once(bell), World()), records=2)
     (left,) = past.unsure()
-    assert isinstance(left, Unsure)
+    assert isinstance(left, UnconfirmedCall)
     assert left.started.called is not None
     assert (left.started.called.tool, left.started.called.arguments) == ("ring", {})

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import BadRecordError, HoldfastError, StoppedError
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.solve import Allowance, Asking, Context, LimitError, Means, Scope, StepFailedError, Steps
+from holdfast.solve import Asking, AttemptLimits, Context, LimitError, Means, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, prefixes, run, say
 
 
@@ -106,9 +106,9 @@ def test_a_complete_replay_orphans_nothing() -> None:
     assert play(careful, world, first.recorded).spent.orphaned == 0
 
 
-def context(steps: Steps, asking: Asking, allowance: Allowance | None = None) -> Context:
+def context(steps: Steps, asking: Asking, allowance: AttemptLimits | None = None) -> Context:
     messages: list[Message] = [{"role": "user", "content": "q"}]
-    return Context(SAMPLE, messages, steps, "seed", Means({"": asking}, allowance or Allowance()))
+    return Context(SAMPLE, messages, steps, "seed", Means({"": asking}, allowance or AttemptLimits()))
 
 
 def test_a_call_cut_off_by_our_own_shutdown_is_not_recorded_as_cancelled() -> None:
@@ -207,7 +207,7 @@ def test_limits_count_what_was_replayed() -> None:
         return [await say(ctx, f"q{number}") for number in range(5)]
 
     world = World()
-    limited = Allowance(steps=3)
+    limited = AttemptLimits(steps=3)
     first = play(solve, world, allowance=limited)
     assert isinstance(first.result, LimitError)
     assert len(first.recorded) == 3
@@ -222,7 +222,7 @@ def test_a_limit_of_tokens_counts_what_was_replayed() -> None:
         return [await say(ctx, f"q{number}") for number in range(5)]
 
     world = World()
-    limited = Allowance(tokens=7)  # three tokens a step
+    limited = AttemptLimits(tokens=7)  # three tokens a step
     first = play(solve, world, allowance=limited)
     assert isinstance(first.result, LimitError)
     assert len(first.recorded) == 3
@@ -238,7 +238,7 @@ def test_a_limit_of_steps_cuts_parallel_branches_the_same_way_again() -> None:
         return [each if isinstance(each, str) else type(each).__name__ for each in results]
 
     world = World()
-    limited = Allowance(steps=2)
+    limited = AttemptLimits(steps=2)
     first = play(solve, world, allowance=limited)
     assert first.result == ["q0#1", "q1#2", "LimitError", "LimitError", "LimitError"]
     again = play(solve, world, first.recorded, allowance=limited)
@@ -258,7 +258,7 @@ def test_a_cancelled_call_counts_against_the_limit_of_steps_live_and_replayed() 
         return told
 
     world = World(lambda question, nth: 9.0 if question == "q1" else 1.0)
-    limited = Allowance(steps=3)
+    limited = AttemptLimits(steps=3)
     first = play(solve, world, allowance=limited)
     assert first.result == ["q0#1", "timeout", "q2#3", "limit"]
     again = play(solve, world, first.recorded, allowance=limited)

@@ -1,8 +1,12 @@
-"""The one retry layer. No provider retries by itself, so the recorded number of tries is the number that was sent.
+"""The one retry layer: `ask` is the only loop that sends a request again. Providers never retry by themselves, so the
+recorded number of tries is the number of requests that were sent.
 
-An `Admission` (a model's limiter, or none) lets each try through and learns its outcome. It does all the waiting: for
-a free slot, and for the request's own pause before a retry. Pauses grow exponentially with full jitter, so that
-requests that failed together do not return together. A cancellation passes straight through.
+Where a retry is decided: whether an error is retryable at all is in the table `POLICIES` (`holdfast.models.failures`);
+how many retries there are is `request_retries` of the model; whether a try counts, and who waits, is the `Again` that
+`Admission.failed` returns. In a run the admission is `PacedRequest` in `holdfast.engine.client`.
+
+The admission does all the waiting: for its turn, and for the pause before a retry. Pauses grow exponentially with full
+jitter, so that requests that failed together do not come back together. Cancellation passes straight through.
 """
 
 import asyncio

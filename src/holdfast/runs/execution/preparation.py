@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.journal.object_store import split_url
 from holdfast.models import Listing, ModelError
+from holdfast.models.opening import identity_of, open_batch_api, open_provider
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.runs.estimate import check_budget, with_prices

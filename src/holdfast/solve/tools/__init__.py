@@ -1,1 +1,3 @@
-"""Tools that a model may call: their description, the built-in ones, MCP servers, and one call of one tool."""
+"""Tools that a model may call: how they are described and called (`tool`), built-in ones, MCP servers, and what the
+tools of one attempt share (`workplace`).
+"""

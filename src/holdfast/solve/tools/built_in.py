@@ -1,6 +1,7 @@
-"""The tools that come with Holdfast: a shell, Python, and files, all in the sample's sandbox.
+"""The built-in tools: a shell, Python, and files, all in the sample's sandbox.
 
-What a command does wrong, and that a limit ended it, is an answer to the model: it can do better.
+Errors of a command, and that a limit ended it, are returned to the model, which can react. Docstrings, parameter names
+and returned texts of these tools are part of recorded requests: changing one makes users pay again.
 """
 
 import sys
@@ -11,7 +12,7 @@ from holdfast.solve.tools.tool import Tool, tool
 from holdfast.solve.tools.workplace import Workplace
 
 _ARGUMENT_MAX = 100_000
-"""Bytes of one argument: the kernel takes no more than 128 KiB."""
+"""Bytes of one argument. The kernel accepts at most 128 KiB."""
 _ENDED = {
     "time": "it took longer than {0.seconds:g} s, and was killed with everything that it had started",
     "memory": "it used more than {0.memory_mb} MiB of memory, and was killed with everything that it had started",
@@ -31,7 +32,7 @@ async def bash(ctx: Workplace, command: str) -> str:
 @tool(sandboxed=True)
 async def python(ctx: Workplace, code: str) -> str:
     """Run a Python program, in a private folder whose files stay until you are done. Print what you want to see."""
-    own = "python3" if ctx.sandbox.wanted.image else sys.executable
+    own = "python3" if ctx.sandbox.spec.image else sys.executable
     return await _run(ctx, [own, "-c", code])
 
 
@@ -55,7 +56,7 @@ TOOLS: dict[str, Tool] = {each.name: each for each in (bash, python, read_file, 
 
 
 def find_own(name: str) -> Tool:
-    """A tool that comes with Holdfast, by its name."""
+    """Return a built-in tool by its name."""
     if name not in TOOLS:
         raise HoldfastError(f"there is no tool {name!r} that comes with Holdfast; there are: {', '.join(TOOLS)}")
     return TOOLS[name]
@@ -68,16 +69,16 @@ async def _run(ctx: Workplace, argv: list[str]) -> str:
     if "\0" in argv[-1]:
         raise ValueError("it has a character that no command can have (NUL)")
     ran = await ctx.sandbox.run(argv)
-    return _told(ran, ctx)
+    return _format(ran, ctx)
 
 
-def _told(ran: Ran, ctx: Workplace) -> str:
-    """Output, then errors, then how it ended if not well."""
+def _format(ran: Ran, ctx: Workplace) -> str:
+    """Return output, then errors, then how the command ended if it failed."""
     parts = [ran.stdout.rstrip("\n")]
     if ran.err.head:
         parts.append(f"[stderr]\n{ran.stderr.rstrip()}")
     if ran.why:
-        parts.append(f"[{_ENDED[ran.why].format(ctx.sandbox.wanted)}]")
+        parts.append(f"[{_ENDED[ran.why].format(ctx.sandbox.spec)}]")
     elif ran.code:
         parts.append(f"[exit code {ran.code}]")
     return "\n".join(filter(None, parts))

@@ -1,7 +1,7 @@
-"""Functions and tools that a spec names: `module:function`, or a tool that an installed package offers.
+"""Finds functions and tools that a spec names: `module:function`, or a tool that an installed package offers.
 
-Nothing is remembered here: a module that was mended and imported again is found as it is now. Whoever needs a function
-often looks it up once, when the spec is read.
+Nothing is cached: a module that was changed and imported again is found as it is now. Functions are looked up once,
+when the spec is read.
 """
 
 import difflib
@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from holdfast.errors import SpecError, told
 from holdfast.solve.tools.built_in import TOOLS
-from holdfast.solve.tools.mcp import Offer, read_server
+from holdfast.solve.tools.mcp import ToolSource, read_server
 from holdfast.solve.tools.tool import Tool, as_tool
 
 TOOL_ENTRY_POINTS = "holdfast.tools"
 
 
 def find_function(name: Any, place: str) -> Callable[..., Any]:
-    """SpecError, in one sentence, if there is no such function."""
+    """Import a function by name. SpecError if there is none."""
     module, colon, path = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not colon or not module or not path:
         raise SpecError(f"{place}: {name!r}: name a function as module:function")
@@ -32,7 +32,7 @@ def find_function(name: Any, place: str) -> Callable[..., Any]:
 
 
 def load(point: EntryPoint, place: str) -> Callable[..., Any]:
-    """What an installed package offers under a name."""
+    """Import what an installed package offers under a name."""
     return find_function(point.value.replace(" ", ""), place)
 
 
@@ -42,8 +42,8 @@ def as_function(found: Any, name: str, place: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], found)
 
 
-def find_offers(entries: Any, place: str) -> list[Offer]:
-    """Tools by name, and servers. SpecError for two tools of one name: a model could not tell them apart."""
+def find_offers(entries: Any, place: str) -> list[ToolSource]:
+    """Return the tools and servers of a list. SpecError for two tools with the same name."""
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise SpecError(f"{place}: expected a list of tools; it is {entries!r}")
     found = [_find_offer(entry, f"{place}[{index}]") for index, entry in enumerate(entries)]
@@ -54,7 +54,7 @@ def find_offers(entries: Any, place: str) -> list[Offer]:
     return found
 
 
-def _find_offer(entry: Any, place: str) -> Offer:
+def _find_offer(entry: Any, place: str) -> ToolSource:
     if isinstance(entry, dict) and list(entry) == ["mcp"]:
         return read_server(entry["mcp"], f"{place}.mcp")
     if not isinstance(entry, str):

@@ -1,9 +1,9 @@
 """MCP servers as sources of tools.
 
-One session for each attempt at a sample, opened by the first call that is really made and closed when the attempt ends;
-a replay opens none. What a server offers is asked once and is a durable step: the model is told the same after a crash.
-A server that we start is a process of its own: its standard input is closed at the end, also when we are killed, and
-that ends it. What it kept in memory is then gone; the steps are not.
+Each attempt at a sample has one session, opened by the first live call and closed when the attempt ends; a replay opens
+none. The list of tools is requested once and is a durable step, so that the model sees the same list after a crash. A
+server that we start ends when its standard input is closed, which also happens when we are killed. What it kept in
+memory is lost then; the recorded steps are not.
 """
 
 import asyncio
@@ -30,48 +30,48 @@ from holdfast.spec.source.variables import variables_in
 from holdfast.spec.source.yaml import expand
 
 _LISTING = "mcp.tools"
-"""The step that asks a server what it has. No tool of a user can be called so."""
-_LEADING = ("command", "env", "url", "headers")
+"""The step that lists the tools of a server. The dot keeps users' tools from having this name."""
+_CONNECTION_FIELDS = ("command", "env", "url", "headers")
 _NAME_MAX = 64
-_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_SAID_MAX = 500
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_STDERR_MAX = 500
 _PAGES_MAX = 1000
 _OPENING_SECONDS = 60.0
 _QUIET = logging.NullHandler()
 
 
 class ServerError(HoldfastError):
-    """A server cannot be used, or says that a call went wrong. The text is for the model."""
+    """A server cannot be used, or reports that a call failed. The text is for the model."""
 
 
-class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A server, as a spec names it. `${VAR}` is filled in when it is opened, and stands in no record."""
+class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An MCP server in a spec. `${VAR}` is filled in when it is opened, and is in no record."""
 
     command: list[str] = []
     env: dict[str, str] = {}
     url: str = ""
     headers: dict[str, str] = {}
     tools: list[str] | None = None
-    """Those to offer; all, if none are named."""
+    """The tools to offer; None is all."""
     prefix: str = ""
     seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
     repeatable: bool = True
 
     @property
     def label(self) -> str:
-        """As the spec writes it."""
+        """The server as written in the spec."""
         return self.url or " ".join(self.command)
 
     def check(self, place: str) -> None:
-        """Whether it could be opened here, without opening it. SpecError if a package or a variable is missing."""
+        """Raise SpecError if a package or a variable is missing. Opens nothing."""
         if importlib.util.find_spec("mcp") is None:
             raise SpecError(f"{place}: MCP servers need one more package: pip install 'holdfast[mcp]'")
         for text in (*self.command, *self.env.values(), self.url, *self.headers.values()):
             expand(text, os.environ, place)
 
     async def offered(self, ctx: Context) -> list[Tool]:
-        """Those of its tools that the spec chooses. ToolFailedError if it cannot be asked, or has one of them not. All
-        that it has is recorded, so that a fork may choose others.
+        """Return the tools that the spec chooses. ToolFailedError if the server does not answer or lacks one of them.
+        The whole list is recorded, so that a fork may choose others.
         """
         listing = Tool(_LISTING, "", {}, self._list, None)
         found = await ctx.call(listing, {"server": self.label})
@@ -93,7 +93,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return cast("list[dict[str, Any]]", self._without_credentials(found))
 
     def _without_credentials(self, value: Any) -> Any:
-        """What the server said, without what it was entrusted with: it would stand in records, and models see it."""
+        """Remove credentials that the spec passes to the server: the value is recorded, and models see it."""
         parts = {"command": self.command, "env": self.env, "url": self.url, "headers": self.headers}
         named = {name for field, name in variables_in(parts) if is_credential_name(field) or is_credential_name(name)}
         return Redactor(filter(is_unmistakable, (os.environ.get(name, "") for name in named))).value(value)
@@ -117,14 +117,14 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 result = await session.client.call_tool(own, arguments)
             return self._without_credentials(_value(result))
 
-        name = _NO_NAME.sub("_", f"{self.prefix}{own}")[:_NAME_MAX]
+        name = _NOT_IN_NAMES.sub("_", f"{self.prefix}{own}")[:_NAME_MAX]
         description, parameters = described["description"], described["parameters"]
         return Tool(name, description, parameters, call, None, repeatable=self.repeatable)
 
     @contextlib.asynccontextmanager
     async def _session(self, ctx: Workplace, doing: str) -> "AsyncIterator[_Session]":
-        """The attempt's session, for no longer than a call may take; opening it does not count. What goes wrong is told
-        in words, and a dead session is forgotten.
+        """Yield the attempt's session for one call, within its time limit; opening does not count. Errors become
+        ServerError, and a dead session is removed.
         """
         key = msgspec.json.encode([self.command, self.env, self.url, self.headers])
         try:
@@ -133,7 +133,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         except TimeoutError as error:
             raise ServerError(f"the MCP server {self.label} did not open within {_OPENING_SECONDS:g} s") from error
         except Exception as error:
-            raise ServerError(f"the MCP server {self.label} cannot be used: {_said(error)}") from error
+            raise ServerError(f"the MCP server {self.label} cannot be used: {_message_of(error)}") from error
         try:
             async with asyncio.timeout(self.seconds):
                 yield session
@@ -141,15 +141,15 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ServerError(f"the MCP server {self.label} took longer than {self.seconds} s while {doing}") from error
         except Exception as error:
             if not _is_lost(error):
-                raise ServerError(_said(error)) from error
+                raise ServerError(_message_of(error)) from error
             ctx.forget(key)
             lost = f"the MCP server {self.label} ended, or was lost, while {doing}; the next call opens it anew"
-            raise ServerError(lost + session.last_words()) from error
+            raise ServerError(lost + session.stderr_tail()) from error
 
     @contextlib.asynccontextmanager
     async def _open(self) -> "AsyncIterator[_Session]":
-        mcp = await asyncio.to_thread(importlib.import_module, "mcp.client")  # it takes a second
-        logging.getLogger("mcp").addHandler(_QUIET)  # what goes wrong is told to the model and recorded
+        mcp = await asyncio.to_thread(importlib.import_module, "mcp.client")  # in a thread: the import takes a second
+        logging.getLogger("mcp").addHandler(_QUIET)  # errors are recorded and go to the model
         with tempfile.TemporaryFile("w+", errors="replace") as errors:
             session = _Session(None, errors)
             try:
@@ -159,14 +159,14 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             except Exception as error:
                 if session.client is not None:
                     raise
-                raise ServerError(f"{_said(error)}{session.last_words()}") from error
+                raise ServerError(f"{_message_of(error)}{session.stderr_tail()}") from error
 
     @contextlib.asynccontextmanager
     async def _transport(self, errors: IO[str]) -> AsyncIterator[Any]:
         if self.url:
             http, wire = map(importlib.import_module, ("httpx2", "mcp.client.streamable_http"))
             seconds = http.Timeout(30.0, read=self.seconds or 300.0)
-            # not compressed, so that what is received is what is held in memory
+            # Not compressed: so the limit on received bytes is a limit on memory.
             headers = {"accept-encoding": "identity", **_filled(self.headers)}
             hooks = {"response": [bounding_hook(http)]}
             async with http.AsyncClient(headers=headers, timeout=seconds, event_hooks=hooks) as client:
@@ -174,18 +174,18 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             return
         stdio = importlib.import_module("mcp.client.stdio")
         program, *arguments = map(_fill, self.command)
-        wanted = stdio.StdioServerParameters(command=program, args=arguments, env=_filled(self.env))
-        yield stdio.stdio_client(wanted, errlog=errors)
+        parameters = stdio.StdioServerParameters(command=program, args=arguments, env=_filled(self.env))
+        yield stdio.stdio_client(parameters, errlog=errors)
 
 
-Offer = Tool | Server
-"""What a model may be offered: a tool, or all that a server has."""
+ToolSource = Tool | McpServer
+"""A tool, or a server whose tools are offered."""
 
 
-def read_server(given: Any, place: str) -> Server:
-    """SpecError if it is none."""
+def read_server(given: Any, place: str) -> McpServer:
+    """Read a server from a spec. SpecError if it is invalid."""
     try:
-        server = msgspec.convert(given, Server)
+        server = msgspec.convert(given, McpServer)
     except msgspec.ValidationError as error:
         raise SpecError(f"{place}: {str(error).replace('Expected', 'expected')}") from error
     if bool(server.command) == bool(server.url):
@@ -194,21 +194,21 @@ def read_server(given: Any, place: str) -> Server:
 
 
 def servers_in(solver: Any) -> list[dict[str, Any]]:
-    """What leads to the servers that a solver names in a spec, also in arguments that only its own code reads."""
+    """Return the connection fields of all servers in a solver's arguments, also in those that only its code reads."""
     if isinstance(solver, list):
         return [server for each in solver for server in servers_in(each)]
     if not isinstance(solver, dict):
         return []
     if list(solver) == ["mcp"] and isinstance(given := solver["mcp"], dict):
-        return [{name: given[name] for name in _LEADING if given.get(name)}]
+        return [{name: given[name] for name in _CONNECTION_FIELDS if given.get(name)}]
     return servers_in(list(solver.values()))
 
 
-async def offered(ctx: Context, offers: Sequence[Offer]) -> dict[str, Tool]:
-    """All tools by name. SpecError for two of one name: a model could not tell them apart."""
+async def offered(ctx: Context, offers: Sequence[ToolSource]) -> dict[str, Tool]:
+    """Return all tools by name. SpecError for two with one name: a model could not tell them apart."""
     found: dict[str, Tool] = {}
     for offer in offers:
-        for each in await offer.offered(ctx) if isinstance(offer, Server) else [offer]:
+        for each in await offer.offered(ctx) if isinstance(offer, McpServer) else [offer]:
             if each.name in found:
                 raise SpecError(f"there are two tools called {each.name!r}; give the server a prefix")
             found[each.name] = each
@@ -216,18 +216,18 @@ async def offered(ctx: Context, offers: Sequence[Offer]) -> dict[str, Tool]:
 
 
 class _Session:
-    """A connection, and what the server's process says of itself on standard error."""
+    """A connection, and the standard error of the server's process."""
 
     def __init__(self, client: Any, errors: IO[str]) -> None:
         self.client = client
         self._errors = errors
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
-            said = self._errors.read().strip()
-            if said:
-                return f"; it said last: {said[-_SAID_MAX:]}"
+            text = self._errors.read().strip()
+            if text:
+                return f"; it said last: {text[-_STDERR_MAX:]}"
         return ""
 
 
@@ -240,7 +240,7 @@ def _filled(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _value(result: Any) -> Any:
-    """What a result comes to, as text: of a picture or a sound, what it is. ServerError if it is an error."""
+    """Return a result as text; images and sounds are only described. ServerError if it is an error."""
     text = "\n".join(_texts(result.content))
     if result.is_error:
         raise ServerError(text or "the tool failed and did not say why")
@@ -260,21 +260,21 @@ def _texts(content: Sequence[Any]) -> Iterator[str]:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether nothing more can come of this session: not what a server says, but that it says nothing."""
+    """Whether the session is dead: the error did not come from the server as a reply."""
     from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST  # the latter: it does not know this session any more
 
     code = getattr(_leaf(error), "code", None)
     return code is None or code in (CONNECTION_CLOSED, INVALID_REQUEST)
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     leaf = _leaf(error)
     ours = isinstance(leaf, HoldfastError) or getattr(leaf, "code", None) is not None
     return str(leaf) if ours else told(leaf)
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """What is at the bottom of groups of one: task groups wrap what happens in them."""
+    """Return the innermost error: task groups wrap errors in groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,6 +1,6 @@
-"""How large the responses of MCP servers over HTTP may be: as large as those of model servers.
+"""Limits the size of responses of MCP servers over HTTP, to the limit for model servers.
 
-The client of the `mcp` package reads a response whole before it looks at it, so the bound is at the stream of bytes.
+The client of the `mcp` package reads a whole response into memory first, so the limit is in the byte stream below it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,10 +10,12 @@ from holdfast.models.http import connection
 
 
 def bounding_hook(http: Any) -> Callable[[Any], Awaitable[None]]:
-    """A hook for the responses of a client of `http`, which is httpx or a package of its shape."""
+    """Return a response hook for a client of `http`, which is httpx or a compatible package."""
 
     class TooLargeError(http.SSEError, http.StreamError):  # type: ignore[misc] # the package is imported on use
-        """Of both kinds that the `mcp` package turns into the result of a request, so that no call waits for ever."""
+        """Both base classes are needed: the `mcp` package turns only these into results; else a call would wait
+        forever.
+        """
 
     class Bounded(http.AsyncByteStream):  # type: ignore[misc] # as above
         def __init__(self, stream: Any) -> None:

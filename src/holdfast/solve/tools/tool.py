@@ -1,9 +1,8 @@
 """Tools: Python functions that a model may call, described to it by their type hints.
 
-What a model gets wrong (malformed arguments, a name that is not there) and what a tool raises is an answer to the
-model, never the end of a sample. A tool that must not be done twice says so (`repeatable=False`): it is announced in
-the journal before it runs, and a sample that was cut off in between fails with that reason, unless the tool's own
-`recover` finds out what had happened.
+Errors of the model (malformed arguments, an unknown name) and exceptions of a tool are returned to the model and never
+end a sample. A tool with `repeatable=False` is announced in the journal before it runs. A sample that was interrupted
+in between fails with the kind `unrepeatable`, unless the tool's own `recover` finds out what had happened.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ _WORKPLACE = "ctx"
 
 
 class ToolArgumentsError(HoldfastError):
-    """The model called a tool with something that its parameters do not take. The text is for the model."""
+    """The model called a tool with arguments that it does not take. The text is for the model."""
 
 
 def decoded(given: Any) -> dict[str, Any]:
-    """The arguments of a call as a model wrote them. ToolArgumentsError if they are no JSON object."""
+    """Decode the arguments of a call as a model wrote them. ToolArgumentsError if they are no JSON object."""
     try:
         found = json.loads(given or "{}") if isinstance(given, str) or given is None else given
     except (ValueError, RecursionError) as error:
@@ -45,7 +44,7 @@ def decoded(given: Any) -> dict[str, Any]:
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function as a model sees it, and how it is to be called."""
+    """A function with its description for models, and how it is called."""
 
     name: str
     description: str
@@ -53,33 +52,33 @@ class Tool(msgspec.Struct, frozen=True):
     """A JSON Schema."""
     function: Function
     takes: type[msgspec.Struct] | None
-    """The arguments, to be read and checked as one. None: whoever stands behind the tool checks them; the function is
-    called with the workplace and the arguments as they are."""
+    """A struct of the arguments, to check them. None (MCP): the server checks them, and the function is called with the
+    workplace and the arguments as they are."""
     seconds: float | None = None
     repeatable: bool = True
     recover: Function | None = None
-    """Given the arguments of a call that was cut off: returns what it came to, or raises if that cannot be known."""
+    """Called with the arguments of an interrupted call: returns its result, or raises if that cannot be known."""
     wants_workplace: bool = False
-    """It has a parameter `ctx`, which is for us to fill, not for the model."""
+    """It has a parameter `ctx`, which we fill and the model does not see."""
     sandboxed: bool = False
-    """It works in the sample's sandbox, `ctx.sandbox`, which it has for itself while it is called."""
+    """It works in the sample's sandbox, `ctx.sandbox`; one call at a time."""
 
     def schema(self) -> dict[str, Any]:
-        """As a request tells a model of it."""
-        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": told}
+        """Return the description that a request contains."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
 
     def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
-        """What the function is called with. ToolArgumentsError in words that a model can act on."""
+        """Check the arguments and return what the function is called with. ToolArgumentsError names the parameters."""
         if self.takes is None:
             return given
         try:
             read = msgspec.convert(given, self.takes, strict=False)
         except msgspec.ValidationError as error:
-            raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {self._told()}") from None
+            raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {self._properties()}") from None
         return {name: getattr(read, name) for name in self.takes.__struct_fields__}
 
-    def _told(self) -> str:
+    def _properties(self) -> str:
         return json.dumps(self.parameters.get("properties", {}))
 
 
@@ -108,10 +107,10 @@ def tool(
     recover: Function | None = None,
     sandboxed: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function, sync or async: `@tool` or `@tool(seconds=30, repeatable=False)`."""
+    """Make a tool from a sync or async function: `@tool` or `@tool(seconds=30, repeatable=False)`."""
 
     def made(written: Function) -> Tool:
-        plain = _made(written, name)
+        plain = _make_tool(written, name)
         if sandboxed and not (repeatable and plain.wants_workplace):
             raise SpecError(
                 f"the tool {plain.name} is sandboxed: it needs a parameter `ctx`, and is always repeatable, because "
@@ -125,17 +124,17 @@ def tool(
 
 
 def as_tool(given: "Tool | Function") -> Tool:
-    """A plain function is a tool that may be repeated."""
-    return given if isinstance(given, Tool) else _made(given)
+    """Return a tool; a plain function becomes one that may be repeated."""
+    return given if isinstance(given, Tool) else _make_tool(given)
 
 
 def result_text(value: Any) -> str:
-    """What a model is told of a result."""
+    """Return a result as the text that the model sees."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def invoke(tool: Tool, arguments: dict[str, Any], workplace: Workplace) -> Any:
-    """Call it; a sync function in a thread, so that it holds up nobody."""
+    """Call the function; a sync one in a thread, so that it does not block the event loop."""
     if tool.takes is None:
         return await tool.function(workplace, arguments)
     if tool.wants_workplace:
@@ -146,7 +145,7 @@ async def invoke(tool: Tool, arguments: dict[str, Any], workplace: Workplace) ->
     return await result if isinstance(result, Awaitable) else result
 
 
-def _made(function: Function, name: str = "") -> Tool:
+def _make_tool(function: Function, name: str = "") -> Tool:
     called = name or getattr(function, "__name__", type(function).__name__)
     if not called.isidentifier() or len(called) > _NAME_MAX:
         raise SpecError(
@@ -163,7 +162,7 @@ def _made(function: Function, name: str = "") -> Tool:
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """What a function takes; it does not hold the function."""
+    """The parameters of a function. Without the function itself, so that the cache below does not keep it alive."""
 
     name: str
     parameters: dict[str, Any]
@@ -172,7 +171,7 @@ class _Description(msgspec.Struct, frozen=True):
 
 
 _described: "weakref.WeakKeyDictionary[types.FunctionType, _Description]" = weakref.WeakKeyDictionary()
-"""A solver calls the same plain function again and again: what it takes is read once."""
+"""A cache: a solver calls the same plain function many times."""
 
 
 def _describe(function: Function, name: str) -> _Description:
@@ -189,7 +188,7 @@ def _describe(function: Function, name: str) -> _Description:
 
 
 def _parameters_of(function: Function, name: str) -> dict[str, inspect.Parameter]:
-    """By name, each with its type hint."""
+    """Return the parameters by name, each with its type hint."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
@@ -199,7 +198,7 @@ def _parameters_of(function: Function, name: str) -> dict[str, inspect.Parameter
 
 
 def _arguments_of(parameters: dict[str, inspect.Parameter], name: str) -> type[msgspec.Struct]:
-    """The function's parameters as one struct. SpecError for those that no JSON object can fill."""
+    """Return a struct of the parameters. SpecError for those that a JSON object cannot fill."""
     fields: list[Any] = []
     for parameter in parameters.values():
         if parameter.kind in (
@@ -221,17 +220,17 @@ def _arguments_of(parameters: dict[str, inspect.Parameter], name: str) -> type[m
 
 
 def _default(value: Any) -> Any:
-    """A default that may be changed by whoever gets it is made anew each time."""
+    """Copy a mutable default for each call."""
     if isinstance(value, list | dict | set):
         return msgspec.field(default_factory=types.MethodType(lambda given: given.copy(), value))
     return value
 
 
-_TOLD_MAX = 8000
+_MESSAGE_MAX = 8000
 
 
 class LimitError(HoldfastError):
-    """A sample has used up what it may use. The attempt ends; what it recorded stays."""
+    """A sample has reached a limit. The attempt ends; its records stay."""
 
     def __init__(self, message: str, kind: str = "limit") -> None:
         super().__init__(message)
@@ -239,8 +238,8 @@ class LimitError(HoldfastError):
 
 
 async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
-    """What a tool raises is the step's failure: the solver sees it, and decides. That its sandbox is gone is no
-    failure of the tool: it ends the attempt.
+    """Call a tool and return its step. An exception becomes the step's failure, which the solver sees. SandboxError is
+    raised: it ends the attempt.
     """
     try:
         async with asyncio.timeout(tool.seconds):
@@ -258,7 +257,7 @@ async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
 
 
 async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step:
-    """What a call came to that was begun by a process that died."""
+    """Return the step of a call that a dead process had begun, by its `recover`; LimitError if it has none."""
     if tool.recover is None:
         raise LimitError(
             f"{tool.name} must not be repeated, and the process ended while it was being called: it may have been "
@@ -270,6 +269,6 @@ async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step
 
 
 def _failed(tool: Tool, called: Called, message: str, workplace: Workplace) -> Step:
-    """Half a character cannot be written as JSON, and half a secret would not be found: cut last."""
-    failure = Failure("tool", writable(redact(message, workplace.secrets))[:_TOLD_MAX])
+    """Redact before cutting: half a secret would stay."""
+    failure = Failure("tool", writable(redact(message, workplace.secrets))[:_MESSAGE_MAX])
     return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=failure)

@@ -1,7 +1,7 @@
-"""What the tools of one attempt at a sample share: its files, and what they opened for it and will need again.
+"""What the tools of one attempt at a sample share: files, a sandbox, and things that they keep open (MCP sessions).
 
-Invariant: what was opened here is closed when the attempt ends, however it ends, by the task that opened it. A replay
-opens nothing: only a tool that is really called does.
+Invariant: everything opened here is closed when the attempt ends, by the task that opened it. A replay opens nothing:
+only live calls do.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Workplace:
-    """A tool that has a parameter `ctx` is given this: `async def look(ctx, path: str)`. The model does not see it."""
+    """The `ctx` of a tool that has such a parameter: `async def look(ctx, path: str)`. The model does not see it."""
 
     def __init__(
         self,
@@ -41,33 +41,33 @@ class Workplace:
 
     @property
     def box(self) -> "Box | None":
-        """The attempt's sandbox, made when it is first asked for: most samples have none."""
+        """The attempt's sandbox, created on first use: most samples have none."""
         if self._box is None and self._open_box is not None:
             self._box = self._open_box()
         return self._box
 
     def note_files(self, files: Files) -> None:
-        """What a step that is being delivered changed in the sandbox."""
+        """Note the changes in the sandbox of a step that is being delivered."""
         if self.box is not None:
             self.box.note(files)
 
     @property
     def sandbox(self) -> "Box":
-        """The attempt's sandbox, for a tool that says `sandboxed=True`: the call has it for itself."""
+        """The attempt's sandbox, for tools with `sandboxed=True`; one call at a time."""
         box = self.box if self.entered else None
         if box is None:
             raise HoldfastError("ctx.sandbox is there for tools that say so: @holdfast.tool(sandboxed=True)")
         return box
 
     def inside(self) -> "Workplace":
-        """The same workplace, as a sandboxed tool sees it."""
-        _ = self.box  # made before the copy: one for both
+        """Return the same workplace as a sandboxed tool sees it."""
+        _ = self.box  # created before the copy, so that both share it
         other = copy.copy(self)
         other.entered = True
         return other
 
     async def file(self, reference: str) -> bytes:
-        """The content of a file of the sample's row. It is the same whenever it is read."""
+        """Return the content of a file of the sample's row."""
         if parse_reference(reference) is None or self._read_file is None:
             raise HoldfastError(
                 f"ctx.file({_shown(reference)}): not a file of this run; give it a value of a column that "
@@ -76,7 +76,7 @@ class Workplace:
         return await self._read_file(reference)
 
     async def keep(self, name: Hashable, open_it: "Callable[[], AbstractAsyncContextManager[T]]") -> T:
-        """What `open_it` opens, for this and all later calls with this name; closed when the attempt ends."""
+        """Return what `open_it` opens, and share it with later calls under this name; closed when the attempt ends."""
         if self._closed.is_set():
             raise HoldfastError(
                 "the attempt has ended: nothing is opened for it any more; wait for calls that you make"
@@ -93,20 +93,20 @@ class Workplace:
             raise
 
     def forget(self, name: Hashable) -> None:
-        """What was kept under this name is of no more use: it is closed, and the next `keep` opens it anew."""
+        """Close what was kept under this name; the next `keep` opens it again."""
         kept = self._kept.pop(name, None)
         if kept is not None:
             self._kept[_Forgotten()] = kept
             kept.release()
 
     def raise_loss(self) -> None:
-        """If the sandbox could not be restored: an attempt without it is none, whatever its solver made of that."""
+        """Raise if the sandbox could not be restored, even if the solver caught that error."""
         if self._box is not None and self._box.lost is not None:
             raise self._box.lost
 
     async def close(self) -> None:
-        """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded. Whoever still
-        asks for something is refused: nobody would close it.
+        """Close everything, the last first. Errors are ignored: all results are recorded. Later calls of `keep` fail,
+        because nothing would close what they open.
         """
         self._closed.set()
         while self._kept:
@@ -117,11 +117,11 @@ class Workplace:
 
 
 class _Forgotten:
-    """The name of what nobody asks for any more, and the attempt's end still waits for."""
+    """A unique name for something that is being closed, so that `close` still waits for it."""
 
 
 class _Kept:
-    """Something open, and the task that opened it and will close it: some can be closed by no other."""
+    """Something open, with the task that opened it and will close it: anyio requires the same task for both."""
 
     def __init__(self, open_it: "Callable[[], AbstractAsyncContextManager[Any]]") -> None:
         self.opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class _Kept:
         self._owner = asyncio.ensure_future(self._own(open_it))
 
     def release(self) -> None:
-        """Let it be closed, without waiting for it."""
+        """Start closing it, without waiting."""
         self._done.set()
 
     async def close(self) -> None:
@@ -138,7 +138,7 @@ class _Kept:
             self._owner.cancel()
         await asyncio.gather(self._owner, return_exceptions=True)
         if self.opened.done() and not self.opened.cancelled():
-            self.opened.exception()  # seen, so that nobody is told that nobody saw it
+            self.opened.exception()  # marks it as retrieved, so that asyncio does not warn
 
     async def _own(self, open_it: "Callable[[], AbstractAsyncContextManager[Any]]") -> None:
         try:

@@ -97,7 +97,7 @@ def _rebuild(stored: Any, known: Mapping[str, Scorer | Extractor] = BUILT_IN) ->
 def _why_not(made: Scorer, stored: Mapping[str, Any]) -> str:
     """Why a scorer cannot be used again; empty if it can."""
     if made.roles():
-        return "it asks a judge"
+        return "it calls a judge"
     every = _with_parts(made)
     if any(each.group for each in every):
         return "it looks at all repeats of a sample at once"

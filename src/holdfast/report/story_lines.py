@@ -133,7 +133,7 @@ def _sums(attempt: AttemptStory) -> Iterator[Line]:
         orphaned = f", {spent.orphaned} orphaned ({tokens(spent.orphaned_usage)})" if spent.orphaned else ""
         yield f"  {spent.live} sent, {spent.replayed} replayed{orphaned}; {duration(spent.seconds)} of work", ""
     elif attempt.status == "unfinished":
-        yield "  not ended: it is under way, or was cut off and goes on with a resume", ""
+        yield "  not ended: it is under way, or was interrupted and continues with a resume", ""
 
 
 def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
@@ -160,7 +160,7 @@ def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line
 def _resumed(before: int, now: int, options: _Options) -> Iterator[Line]:
     if now > before:
         at = options.resumes[now - 2][:19]
-        yield f"  -- resumed at {at}: what stands above was recorded before --", "cyan"
+        yield f"  -- resumed at {at}: everything above was recorded before --", "cyan"
 
 
 def _call(step: StepStory, options: _Options) -> Iterator[Line]:

@@ -95,7 +95,7 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
     if standing.held and not _is_scored(standing):
         return _of_live(standing)
     if story.end is None and damaged:
-        return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
+        return "interrupted", "records were lost to damage; `verify` lists them, a resume requests them again"
     if story.end is None:
         return "interrupted", _how_it_ended(standing, story.updated) if story.started else NOT_BEGUN
     if story.end.kind == "run.completed" and unfinished > 0:

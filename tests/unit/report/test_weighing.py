@@ -173,7 +173,7 @@ def test_how_many_samples_are_needed_counts_repeats_as_repeats() -> None:
 def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
     one = {
         "name": "rubric",
-        "function": "holdfast.score.scorers.judges:rubric",
+        "function": "holdfast.score.judges:rubric",
         "args": {"roles": ["a", "b"]},
         "source": "x",
     }
@@ -190,7 +190,7 @@ def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
 
 
 def test_a_scorer_of_0_1_0_is_the_one_of_version_1() -> None:
-    old = {"name": "s", "function": "holdfast.score.scorers.text:exact_match", "args": {}, "source": "any"}
+    old = {"name": "s", "function": "holdfast.score.texts:exact_match", "args": {}, "source": "any"}
     new = {"name": "s", "function": "exact_match", "version": 1, "args": {}}
     assert differing_scorers([old], [new]) == []
     assert differing_scorers([old], [{**new, "version": 2}]) == ["s"]

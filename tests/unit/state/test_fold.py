@@ -81,7 +81,7 @@ def test_a_score_of_another_evaluation_does_not_count(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_of_the_same_scorers_is_continued_under_the_id_that_0_1_0_gave_it(tmp_path: Path) -> None:
-    old = {"task": "t", "name": "s", "function": "holdfast.score.scorers.text:includes", "args": {}, "source": "x"}
+    old = {"task": "t", "name": "s", "function": "holdfast.score.texts:includes", "args": {}, "source": "x"}
     now = [{"task": "t", "name": "s", "function": "includes", "version": 1, "args": {}}]
     run = new_run(tmp_path, [started(2), finished(0), scoring("old", [old]), score(0, 3, evaluation="old")])
     fold = fold_of(run, "new", now)

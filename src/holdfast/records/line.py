@@ -67,7 +67,7 @@ class _Head(msgspec.Struct, gc=False):
 
 
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?Z", re.ASCII)
-_FIRST_YEAR = 1970
+_FIRST_YEAR = 1900  # a wrong clock may write a time before 1970
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _head_decoder = msgspec.json.Decoder(_Head)
 _encoded_kinds: dict[str, bytes] = {}

@@ -79,7 +79,7 @@ def test_scorers_of_the_user_stay_as_they_are_and_their_parts_are_normalized() -
     assert normalized(own) == {**own, "args": {"part": part}}
 
 
-@pytest.mark.parametrize("function", [["a"], {"a": 1}, None, 3, "holdfast.score.scorers.text:nothing"])
+@pytest.mark.parametrize("function", [["a"], {"a": 1}, None, 3, "holdfast.score.texts:nothing"])
 def test_a_record_of_another_shape_is_left_alone(function: Any) -> None:
     found = {"name": "x", "function": function, "args": [], "source": 1}
     assert normalized(found) == found

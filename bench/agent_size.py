@@ -18,10 +18,10 @@ import msgspec
 
 from bench.measure import SEED, Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
-from holdfast.journal import Entry, Reader, Request, Writer, journal_folder, open_writer
+from holdfast.journal import Entry, OpenRequest, Reader, Writer, journal_folder, open_writer
 from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Message, Sample, Usage
-from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
+from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, tool
 from holdfast.solve.registry import resolve_solver
 
 TURNS = (10, 100, 1_000)
@@ -114,12 +114,12 @@ class Model:
         return Answer("I will try it.", message, [call], "tool_calls", usage)
 
 
-async def solve(model: Model, turns: int, journal: Writer, recorded: list[Recorded]) -> None:
+async def solve(model: Model, turns: int, journal: Writer, recorded: list[RecordedStep]) -> None:
     steps = Steps(Scope(0, _KEY, "solve/1"), journal, recorded)
-    asking = Asking({"provider": "openai", "model": "m", "options": {}}, {"temperature": 0.0}, model.ask)
+    asking = ModelHandle({"provider": "openai", "model": "m", "options": {}}, {"temperature": 0.0}, model.ask)
     first = [{"role": "user", "content": text(random.Random(SEED), 500)}]
     sample = Sample("1", "", "", {})
-    ctx = Context(sample, first, steps, f"0/{_KEY}/1", Means({"": asking}))
+    ctx = Context(sample, first, steps, f"0/{_KEY}/1", AttemptResources({"": asking}))
     names = [f"bench.agent_size:{each}" for each in ("run_code", "read_file", "write_file", "search", "submit")]
     await resolve_solver({"react": {"tools": names, "turns": turns}}, "bench").solve(sample, ctx)
     steps.close()
@@ -128,13 +128,13 @@ async def solve(model: Model, turns: int, journal: Writer, recorded: list[Record
 async def measure(turns: int, folder: str) -> Figures:
     run = os.path.join(folder, str(turns))
     os.mkdir(run)
-    writer = await open_writer(run, Request("run"))
+    writer = await open_writer(run, OpenRequest("run"))
     model = Model(turns)
     await solve(model, turns, writer, [])
     journal = _size(run)
     await writer.close(seal_last=True)
     recorded = [
-        Recorded(each.line.n, _step.decode(each.line.d))
+        RecordedStep(each.line.n, _step.decode(each.line.d))
         for each in Reader(journal_folder(run)).read()
         if isinstance(each, Entry) and each.line.t == "step"
     ]

@@ -25,7 +25,7 @@ from bench.content import RUN_UID, key, payloads
 from bench.measure import SEED, Spread, cpu_by_thread, forget_cached, paired_ratio, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from bench.peers import GroupCommit, RawFile
-from holdfast.journal import OS_DISK, SEGMENT_BYTES, Request, Writer, journal_folder, open_writer, seal
+from holdfast.journal import OS_DISK, SEGMENT_BYTES, OpenRequest, Writer, journal_folder, open_writer, seal
 from holdfast.records import Draft, draft
 
 PRODUCERS = 256
@@ -163,7 +163,7 @@ async def fill(folder: str, records: int) -> Costs | None:
     async def open_log(name: str) -> Log:
         run = os.path.join(folder, name)
         os.mkdir(run)
-        return _Journal(await open_writer(run, Request(RUN_UID)), drafts)
+        return _Journal(await open_writer(run, OpenRequest(RUN_UID)), drafts)
 
     if records < MANY:
         await append_many((await open_log("long")).append, records)
@@ -230,7 +230,7 @@ def open_copy(run: str, *, cold: bool) -> tuple[float, float]:
 
 async def _open(run: str) -> tuple[float, float]:
     cpu, wall = time.process_time(), time.perf_counter()
-    writer = await open_writer(run, Request(RUN_UID))
+    writer = await open_writer(run, OpenRequest(RUN_UID))
     taken = time.perf_counter() - wall, time.process_time() - cpu
     if writer.damage:
         raise RuntimeError(f"the journal in {run} is damaged: {writer.damage}")

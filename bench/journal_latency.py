@@ -25,7 +25,7 @@ from bench.measure import SEED, Quantiles, Spread, scratch, take_turns
 from bench.outcome import Verdict, at_least, at_most, print_table, print_verdicts, save
 from bench.peers import GroupCommit, RawFile
 from bench.slow_disk import SlowDisk
-from holdfast.journal import OS_DISK, Disk, Options, Request, open_writer
+from holdfast.journal import OS_DISK, Disk, OpenRequest, WriterOptions, open_writer
 from holdfast.records import draft
 
 ARRIVAL_SECONDS = {50: 3.0, 500: 1.5}
@@ -64,7 +64,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 async def start(name: str, folder: str, data: list[Payload], disk: Disk = OS_DISK) -> tuple[Append, Close]:
     if name == "journal":
-        writer = await open_writer(folder, Request(RUN_UID), Options(disk=disk))
+        writer = await open_writer(folder, OpenRequest(RUN_UID), WriterOptions(disk=disk))
         return lambda index: writer.append(draft("step", data[index % _POOL], key(index))), writer.close
     if name == "idle":
         return lambda index: asyncio.sleep(LOAD_SECONDS), _nothing

@@ -21,7 +21,7 @@ import zstandard
 from bench.content import RUN_UID, Payload, key, payloads
 from bench.measure import SEED, Quantiles, Spread, scratch, take_turns
 from bench.outcome import Verdict, at_least, at_most, print_table, print_verdicts, save
-from holdfast.journal import OS_DISK, SEGMENT_BYTES, Position, Reader, Request, journal_folder, open_writer, seal
+from holdfast.journal import OS_DISK, SEGMENT_BYTES, OpenRequest, Position, Reader, journal_folder, open_writer, seal
 from holdfast.records import Line, draft
 
 RECORD_BYTES = 20_000
@@ -65,7 +65,7 @@ class PreparedFiles(msgspec.Struct, frozen=True):
 
 async def fill(run: str, data: list[Payload], segment_bytes: int) -> list[Position]:
     os.mkdir(run)
-    writer = await open_writer(run, Request(RUN_UID, segment_bytes=segment_bytes))
+    writer = await open_writer(run, OpenRequest(RUN_UID, segment_bytes=segment_bytes))
     records = SEGMENT_BYTES // RECORD_BYTES
     drafts = [draft("step", data[n % DISTINCT], key(n)) for n in range(records)]
     positions = await asyncio.gather(*map(writer.append, drafts))

@@ -23,7 +23,7 @@ from bench.content import RUN_UID, key, payloads
 from bench.measure import SEED, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from bench.peers import GroupCommit, RawFile
-from holdfast.journal import Request, open_writer
+from holdfast.journal import OpenRequest, open_writer
 from holdfast.records import Draft, draft
 
 FEW, MANY = 1_000, 100_000
@@ -73,7 +73,7 @@ async def child(what: str, folder: str) -> None:
 
 
 async def _start_journal(folder: str) -> Append:
-    writer = await open_writer(folder, Request(RUN_UID, segment_bytes=_ONE_SEGMENT_BYTES))
+    writer = await open_writer(folder, OpenRequest(RUN_UID, segment_bytes=_ONE_SEGMENT_BYTES))
     return writer.append
 
 

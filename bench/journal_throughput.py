@@ -23,7 +23,7 @@ from bench.content import RUN_UID, Payload, key, payloads, ready_line
 from bench.measure import SEED, Spread, cpu_by_thread, paired_ratio, scratch, take_turns
 from bench.outcome import Verdict, at_least, print_table, print_verdicts, save
 from bench.peers import GroupCommit, RawFile, SqliteTable
-from holdfast.journal import Request, Writer, open_writer
+from holdfast.journal import OpenRequest, Writer, open_writer
 from holdfast.records import draft
 
 PRODUCERS = 256
@@ -120,8 +120,8 @@ async def start(name: str, folder: str, pool: Pool) -> Contestant:
     if name == "sqlite":
         return _Peer(SqliteTable(os.path.join(folder, "raw.db")), pool)
     if name == "journal":
-        return _Journal(await open_writer(folder, Request(RUN_UID)), pool)
-    return _ReadyJournal(await open_writer(folder, Request(RUN_UID, segment_bytes=_ONE_SEGMENT_BYTES)), pool)
+        return _Journal(await open_writer(folder, OpenRequest(RUN_UID)), pool)
+    return _ReadyJournal(await open_writer(folder, OpenRequest(RUN_UID, segment_bytes=_ONE_SEGMENT_BYTES)), pool)
 
 
 async def drive(contestant: Contestant, records: int) -> Run:

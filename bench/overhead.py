@@ -18,7 +18,7 @@ from bench.inspect_peer import environment, evaluation, inspect_command
 from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_least, at_most, print_table, save
 from holdfast.api import Task, run_async
-from holdfast.journal import Request, Writer, open_writer
+from holdfast.journal import OpenRequest, Writer, open_writer
 from holdfast.records import draft
 
 SAMPLES = 10_000
@@ -103,7 +103,7 @@ async def _run_holdfast(folder: str) -> None:
 
 async def _run_journal(folder: str) -> None:
     """Three records a sample, each waiting for its acknowledgement, from as many producers."""
-    writer = await open_writer(folder, Request("run"))
+    writer = await open_writer(folder, OpenRequest("run"))
     asked = {"o": 1, "scope": "solve/1", "q": "0" * 32, "asked": {"new": [{"role": "user", "content": "Say hello."}]}}
     records = [
         ("step", asked),

@@ -24,7 +24,7 @@ from bench.stores import moto_server
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK
-from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import open_objects
 from holdfast.journal.paths import segment_path
 from holdfast.records import Fence
@@ -144,9 +144,9 @@ def _upload(run: str, case: Case) -> None:
     for _ in reader.read():
         pass
     end = reader.cursor
-    keeping = Keeping(lambda: Fence(end.segment, end.offset, end.n, end.x), chunk_bytes=_CHUNK_BYTES)
+    keeping = UploadSettings(lambda: Fence(end.segment, end.offset, end.n, end.x), chunk_bytes=_CHUNK_BYTES)
     os.environ.update(case.env)
-    mirror = Mirror(run, reader.uid, open_objects(f"{case.url}/bench/{_RUN}"), None, keeping)
+    mirror = MirrorUploader(run, reader.uid, open_objects(f"{case.url}/bench/{_RUN}"), None, keeping)
     mirror.start()
     if not mirror.close(_UPLOAD_SECONDS):
         raise RuntimeError(f"the mirror at {case.url} is not whole")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from holdfast.records.facts import FACTS, LookedAgain
+from holdfast.records.facts import FACTS, AnomaliesRechecked
 from holdfast.records.line import seed_of
 from holdfast.records.record_types import Anomaly
 from holdfast.records.samples import Usage
@@ -158,7 +158,7 @@ def _documents(folder: Path) -> list[dict[str, Any]]:
     more = {
         "batch": {"token": "t-1", "line": "models.arith", "requests": [[0, "solve", "q", 0]]},
         "totals": {"steps": steps, "bills": {"sums/arith": {"": {"requests": steps}}}, "profile": {}},
-        "anomaly of a key": msgspec.to_builtins(LookedAgain(answer["d"]["o"], answer["n"], 1)),
+        "anomaly of a key": msgspec.to_builtins(AnomaliesRechecked(answer["d"]["o"], answer["n"], 1)),
         "anomaly": msgspec.to_builtins(Anomaly("torn", 1, 10**6, 10**6, 10**6, 10**6 - 1)),
         "run.interrupted": last["d"],
         "run.cancelled": last["d"],

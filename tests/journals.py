@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.journal import Damage, Entry, Position, Reader, Request, seal
+from holdfast.journal import Damage, Entry, OpenRequest, Position, Reader, seal
 from holdfast.journal.appender import Hooks
 from holdfast.journal.content import open_content
 from holdfast.journal.disk import Disk, OsDisk
@@ -113,8 +113,8 @@ def request(
     epoch: int | None = None,
     known_n: int = 0,
     known_epoch: int | None = None,
-) -> Request:
-    return Request(uid, epoch, known_n, known_epoch, segment_bytes)
+) -> OpenRequest:
+    return OpenRequest(uid, epoch, known_n, known_epoch, segment_bytes)
 
 
 def note(key: str, text: str = "an answer that was paid for") -> Draft:
@@ -125,12 +125,12 @@ def notes(prefix: str, count: int) -> list[Draft]:
     return [note(f"{prefix}-{index}") for index in range(count)]
 
 
-def open_journal(folder: str, disk: Disk = QUICK, wanted: Request | None = None) -> Opened:
+def open_journal(folder: str, disk: Disk = QUICK, wanted: OpenRequest | None = None) -> Opened:
     return open_to_write(disk, folder, wanted or request(), hooks())
 
 
 def write_session(
-    folder: str, records: Iterable[Draft], disk: Disk = QUICK, wanted: Request | None = None
+    folder: str, records: Iterable[Draft], disk: Disk = QUICK, wanted: OpenRequest | None = None
 ) -> tuple[Opened, list[Position]]:
     """One epoch: open, commit each record by itself, let go."""
     opened = open_journal(folder, disk, wanted)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.journal import Reader
-from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import open_objects
 from holdfast.records import Fence
 from tests.e2e.commands import call, write_spec
@@ -62,8 +62,8 @@ def upload(kept: Kept) -> None:
     for _ in reader.read():
         pass
     end = reader.cursor
-    keeping = Keeping(lambda: Fence(end.segment, end.offset, end.n, end.x), chunk_bytes=CHUNK)
-    mirror = Mirror(str(kept.journal.parent), reader.uid, open_objects(kept.url), None, keeping)
+    keeping = UploadSettings(lambda: Fence(end.segment, end.offset, end.n, end.x), chunk_bytes=CHUNK)
+    mirror = MirrorUploader(str(kept.journal.parent), reader.uid, open_objects(kept.url), None, keeping)
     mirror.start()
     assert mirror.close(30)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from holdfast.errors import StoreError
-from holdfast.journal.object_store import Listed, Objects
+from holdfast.journal.object_store import ObjectInfo, Objects
 
 PATIENCE_SECONDS = 30.0
 EVERY_KIND = ("s3", "folder", "azure", "google")
@@ -62,9 +62,9 @@ class MemoryObjects:
             raise StoreError(f"{self.url}: cannot get {name!r}: it is not there")
         yield data
 
-    def listed(self, prefix: str) -> Iterator[Listed]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         with self._guard:
-            found = [Listed(name, len(data)) for name, data in sorted(self.held.items())]
+            found = [ObjectInfo(name, len(data)) for name, data in sorted(self.held.items())]
         return (each for each in found if not prefix or each.name.startswith(f"{prefix}/"))
 
     def folders(self, prefix: str) -> list[str]:
@@ -124,7 +124,7 @@ class Broken:
         self._before("get", name)
         yield from self._objects.pieces(name)
 
-    def listed(self, prefix: str) -> Iterator[Listed]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         self._before("list", prefix)
         return self._objects.listed(prefix)
 

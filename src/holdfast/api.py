@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records.samples import Row
-from holdfast.runs.execution.execute import execute, place_for
+from holdfast.runs.execution.execute import execute, new_run_location
 from holdfast.runs.execution.preparation import Given
 from holdfast.runs.execution.progress import observer
 from holdfast.runs.execution.user_modules import find_modules_beside
@@ -84,7 +84,7 @@ async def run_async(
     notebook and a line on a terminal, unless `quiet=True`.
     """
     given = _resolve_arguments(what, models, tasks, fields)
-    ended = await execute(given, place_for(given, store or default_store(), id), observer(quiet))
+    ended = await execute(given, new_run_location(given, store or default_store(), id), observer(quiet))
     return Run(ended.place)
 
 

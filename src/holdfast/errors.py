@@ -54,7 +54,7 @@ class HoldfastError(Exception):
     """The base of all errors that Holdfast raises on purpose, so that callers can distinguish them from bugs."""
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line: its type and its message. Never raises, although `__str__` may be user code."""
     name = type(error).__name__
     try:
@@ -66,7 +66,7 @@ def told(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """An exception in one line, for users. The type is left out if the message was written for users."""
-    return str(error) if isinstance(error, HoldfastError | OSError) and str(error) else told(error)
+    return str(error) if isinstance(error, HoldfastError | OSError) and str(error) else describe_error(error)
 
 
 class BadNameError(HoldfastError):

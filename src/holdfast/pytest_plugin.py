@@ -40,7 +40,7 @@ def assert_score(
     enough, which small data sets seldom reach. More than `failed_max` samples without a score fail the test as well.
     """
     __tracebackhide__ = True
-    from holdfast.report.compare.gate import Standard, shortcomings
+    from holdfast.report.compare.gate import RequiredScore, shortcomings
     from holdfast.runs import Run, default_store
 
     found = Run.find(default_store(), run) if isinstance(run, str) else run
@@ -48,7 +48,7 @@ def assert_score(
         name, known = f"{found.place.experiment}/{found.place.run_id}", found.scorers()
         if scorer is not None and scorer not in known:
             pytest.fail(f"{name} has no scorer {scorer!r}; it has {', '.join(known) or 'none'}", pytrace=False)
-        problems = shortcomings(found.lines(), Standard(at_least, scorer or "", confidence, certain, failed_max))
+        problems = shortcomings(found.lines(), RequiredScore(at_least, scorer or "", confidence, certain, failed_max))
     finally:
         if found is not run:
             found.close()

@@ -14,7 +14,7 @@ import sys
 import time
 
 from holdfast.errors import HoldfastError
-from holdfast.journal import OS_DISK, Options, Request, Writer, journal_folder, open_writer, seal
+from holdfast.journal import OS_DISK, OpenRequest, Writer, WriterOptions, journal_folder, open_writer, seal
 from holdfast.journal.appender import Hooks
 from holdfast.journal.opening import open_to_write
 from holdfast.records import Draft, draft
@@ -42,9 +42,9 @@ async def save(writer: Writer, identity: str) -> None:
 
 
 async def write(run: str, rounds: int, records: int, nofile: int) -> None:
-    options = Options(tell=lambda event, detail: say(f"event {event}"))
+    options = WriterOptions(tell=lambda event, detail: say(f"event {event}"))
     for number in range(rounds):
-        writer = await open_writer(run, Request("run-1", segment_bytes=SEGMENT_BYTES), options)
+        writer = await open_writer(run, OpenRequest("run-1", segment_bytes=SEGMENT_BYTES), options)
         if nofile:
             resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
         for batch in batches(number, records):
@@ -61,7 +61,7 @@ def write_alone(run: str, rounds: int, records: int) -> None:
 
     hooks = Hooks(time.time, finish, lambda segment, error: say("event journal.poisoned"))
     for number in range(rounds):
-        opened = open_to_write(OS_DISK, folder, Request("run-1", segment_bytes=SEGMENT_BYTES), hooks)
+        opened = open_to_write(OS_DISK, folder, OpenRequest("run-1", segment_bytes=SEGMENT_BYTES), hooks)
         for segment in opened.unsealed:
             finish(segment)
         for batch in batches(number, records):

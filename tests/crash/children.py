@@ -15,7 +15,7 @@ import msgspec
 from holdfast.journal import Entry, Reader, journal_folder, verify
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK
-from holdfast.journal.opening import Request, open_to_write
+from holdfast.journal.opening import OpenRequest, open_to_write
 
 _CHILD = Path(__file__).with_name("child_writer.py")
 _TIMEOUT_SECONDS = 60
@@ -116,7 +116,7 @@ def check_left_behind(run: Path, acknowledged: Sequence[str]) -> None:
         before = kept(run)
         assert [identity for identity in acknowledged if identity not in before] == []
         assert len(set(before)) == len(before)
-    opened = open_to_write(OS_DISK, journal_folder(str(run)), Request("run-1"), Hooks(time.time))
+    opened = open_to_write(OS_DISK, journal_folder(str(run)), OpenRequest("run-1"), Hooks(time.time))
     opened.appender.close()
     after = kept(run)
     assert [identity for identity in acknowledged if identity not in after] == []

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.journal.appender import Appender, Hooks
 from holdfast.journal.disk import write_file
-from holdfast.journal.opening import Request, open_to_write
+from holdfast.journal.opening import OpenRequest, open_to_write
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.reader import Reader
 from holdfast.journal.sealing import seal
@@ -64,7 +64,7 @@ class Story:
                 seal(self.disk, JOURNAL, number)
 
         hooks = Hooks(lambda: 0.0, rotated, wait_for_space=lambda error: None)
-        opened = open_to_write(self.disk, JOURNAL, Request(UID, epoch=epoch, segment_bytes=segment_bytes), hooks)
+        opened = open_to_write(self.disk, JOURNAL, OpenRequest(UID, epoch=epoch, segment_bytes=segment_bytes), hooks)
         if sealing:
             for number in opened.unsealed:
                 seal(self.disk, JOURNAL, number)

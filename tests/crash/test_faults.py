@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import DiskError, JournalError
-from holdfast.journal import Options, Request, journal_folder, open_writer, verify
+from holdfast.journal import OpenRequest, WriterOptions, journal_folder, open_writer, verify
 from holdfast.records import draft
 from tests.crash.children import Work, check_left_behind, run_child, why_no_strace
 
@@ -120,7 +120,7 @@ def test_a_full_disk_is_waited_for_visibly_and_nothing_is_lost(small_disk: Path)
     (small_disk / "filler").write_bytes(b"x" * 800_000)
 
     async def fill() -> int:
-        writer = await open_writer(str(run), Request("run-1"), Options(tell=teller(full)))
+        writer = await open_writer(str(run), OpenRequest("run-1"), WriterOptions(tell=teller(full)))
         records = [draft("note", {"id": str(i), "pad": "x" * 20_000}) for i in range(20)]
         appends = [asyncio.ensure_future(writer.append(record)) for record in records]
         await asyncio.to_thread(full.wait)
@@ -140,7 +140,7 @@ def test_closing_while_the_disk_is_full_gives_up_with_a_clear_error(small_disk: 
     run.mkdir()
 
     async def fill() -> tuple[object, object]:
-        writer = await open_writer(str(run), Request("run-1"), Options(tell=teller(full)))
+        writer = await open_writer(str(run), OpenRequest("run-1"), WriterOptions(tell=teller(full)))
         record = draft("note", {"id": "1", "pad": "x" * 2_000_000})
         append = asyncio.ensure_future(writer.append(record))
         await asyncio.to_thread(full.wait)
@@ -155,4 +155,4 @@ def test_closing_while_the_disk_is_full_gives_up_with_a_clear_error(small_disk: 
 def test_a_read_only_folder_is_refused_with_a_clear_error(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(DiskError, match="Read-only file system"):
-        asyncio.run(open_writer(str(small_disk), Request("run-1")))
+        asyncio.run(open_writer(str(small_disk), OpenRequest("run-1")))

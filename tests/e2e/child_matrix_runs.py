@@ -3,7 +3,7 @@
 from functools import partial
 
 from holdfast.cli.main import main
-from holdfast.journal import Request, frames
+from holdfast.journal import OpenRequest, frames
 from holdfast.runs.execution import session
 
 SEGMENT_BYTES = 24_000
@@ -11,5 +11,5 @@ FRAME_BYTES = 4_000
 
 if __name__ == "__main__":
     frames.FRAME_BYTES = FRAME_BYTES
-    vars(session)["Request"] = partial(Request, segment_bytes=SEGMENT_BYTES)
+    vars(session)["OpenRequest"] = partial(OpenRequest, segment_bytes=SEGMENT_BYTES)
     main()

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from holdfast.engine import anomaly_scan
 from holdfast.records.samples import Answer, Sample
-from holdfast.score.anomalies import Expected
+from holdfast.score.anomalies import AnswerExpectations
 from tests.e2e.commands import Done, call, exported, kill_when, run, shown, write_rows, write_spec
 
 LOOP = "I need to check the sum once more. " * 40
@@ -102,10 +102,10 @@ def test_a_newer_list_is_used_on_demand_and_asks_nothing(tmp_path: Path) -> None
     assert again.code == 0, again.said
     assert "4 answers checked with version 1 of the list of anomalies, 0 changed; no request was sent" in again.err
 
-    def newer(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
+    def newer(sample: Sample, answer: Answer, expected: AnswerExpectations) -> dict[str, str]:
         return {"format": "the newer list says so"} if sample.id == "plain0" else {}
 
-    with patch.object(anomaly_scan, "look_at", newer):
+    with patch.object(anomaly_scan, "find_anomalies", newer):
         again = call("score", "odd", "--anomalies", cwd=tmp_path)
     assert " 3 changed;" in again.err
     assert odd_keys(store_of(tmp_path)) == {"loop0": [], "refusal0": [], "plain0": ["format"], "empty0": []}

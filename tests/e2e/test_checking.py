@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.runs import Given, execute, place_for
+from holdfast.runs import Given, execute, new_run_location
 from holdfast.spec import load_spec
 from holdfast.testing import start_server_process
 from tests.e2e.commands import call, run, write_spec
@@ -97,7 +97,7 @@ def test_a_run_whose_stored_parameters_are_refused_today_stays_readable_and_resu
     loaded = load_spec(str(write_spec(tmp_path)))
     model = msgspec.structs.replace(loaded.models[0], params={"temperature": "warm"})
     given = Given(msgspec.structs.replace(loaded, models=[model]))
-    asyncio.run(execute(given, place_for(given, str(tmp_path / "runs"), "old")))
+    asyncio.run(execute(given, new_run_location(given, str(tmp_path / "runs"), "old")))
     for command in (("show", "old"), ("report", "old"), ("resume", "old"), ("export", "old")):
         done = call(*command, cwd=tmp_path)
         assert done.code == 0, done.said

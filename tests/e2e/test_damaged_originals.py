@@ -113,14 +113,14 @@ def test_a_plan_is_digested_once_and_again_when_its_file_changes(home: Path) -> 
 def test_a_plan_of_an_earlier_version_has_no_recorded_size_and_is_checked(home: Path) -> None:
     """Sizes are a shortcut: without them the frame index and the digest decide."""
     from holdfast.plan import check_originals, check_sizes
-    from holdfast.records.facts import Block, Stored
+    from holdfast.records.facts import Block, StoredFile
     from holdfast.state import Index
 
     index = Index(str(run_folder(home)))
     block = index.story.blocks[0]
     index.close()
     assert block.data is not None
-    plan, data = (Stored(each.count, each.digest) for each in (block.plan, block.data))
+    plan, data = (StoredFile(each.count, each.digest) for each in (block.plan, block.data))
     old = Block(1, plan, data, block.cells)
     assert check_originals(str(run_folder(home)), [old], {}) == []
     cut(run_folder(home) / "plan.jsonl.zst")

@@ -205,7 +205,7 @@ def test_a_run_that_is_taken_meanwhile_does_not_keep_gc_from_the_others(
     locks = []
     before = retention.remove
 
-    def remove(doomed: retention.Doomed) -> None:
+    def remove(doomed: retention.RemovalCandidate) -> None:
         if doomed.place.run_id == "a":
             locks.append(Lock(doomed.place.folder))
         before(doomed)

@@ -12,12 +12,12 @@ import pytest
 from holdfast.journal.mirror.pieces import MirrorSource
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import take_epoch
-from holdfast.journal.writer import Mirroring
+from holdfast.journal.writer import MirrorOptions
 from tests.e2e.commands import call, finish
 from tests.e2e.live_runs import Stage, alive, begun, mock, stage, wait_for
 from tests.stores import S3
 
-QUICK = functools.partial(Mirroring, last_seconds=0.3)
+QUICK = functools.partial(MirrorOptions, last_seconds=0.3)
 """Whoever ends does not wait for a store that is gone."""
 
 
@@ -72,7 +72,7 @@ def test_an_outage_shows_while_it_lasts_and_its_end_is_told(tmp_path: Path, outa
 def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_does_it(
     tmp_path: Path, outage: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runs.mirror.claim.Mirroring", QUICK)
+    monkeypatch.setattr("holdfast.runs.mirror.claim.MirrorOptions", QUICK)
     url = outage.bucket().url
     course = stage(tmp_path, 6, mirror={"url": url, "seconds": 30.0})
 

@@ -9,7 +9,7 @@ import contextlib
 import msgspec
 
 from holdfast.journal import Reader
-from holdfast.runs import RunPlace
+from holdfast.runs import RunLocation
 from holdfast.runs.run import report_of
 from holdfast.state import Index
 from tests.oracle.comparison import differences
@@ -26,7 +26,7 @@ class Checked(msgspec.Struct):
     """Parts of the reports that were not compared, each with the reason."""
 
 
-def check_reports(place: RunPlace) -> Checked:
+def check_reports(place: RunLocation) -> Checked:
     """Compute every number of a run's reports again."""
     found = Checked()
     with contextlib.closing(Index(place.folder)) as index, contextlib.closing(Reader(place.journal)) as reader:

@@ -22,8 +22,8 @@ from holdfast.plan import planned_lines, rows_of
 from holdfast.records import Line, Segment
 from holdfast.records.decoder import decode
 from holdfast.records.facts import (
+    AnomaliesRechecked,
     Cell,
-    LookedAgain,
     RunExtended,
     RunReplanned,
     RunResumed,
@@ -236,7 +236,7 @@ class Recount:
         if entry.line.k is None:
             self.losses += 1
             return
-        again = decode(entry.line, LookedAgain)
+        again = decode(entry.line, AnomaliesRechecked)
         before = self.finished.get(again.o)
         if before is not None and before.n == again.of:
             found = msgspec.structs.replace(before, odd=tuple(again.found), looked=again.version)

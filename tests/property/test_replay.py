@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from holdfast.models.failures import AskFailedError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.solve import Asking, Context, Means, Recorded, Scope, StepFailedError, Steps
+from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, run
 
 
@@ -45,8 +45,8 @@ class Told(msgspec.Struct):
     """One process's part of a story."""
 
     result: Any
-    recorded: list[Recorded]
-    new: list[Recorded]
+    recorded: list[RecordedStep]
+    new: list[RecordedStep]
     decisions: list[Decision]
 
 
@@ -147,14 +147,14 @@ async def stop(tasks: "Sequence[asyncio.Future[Any]]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def live(program: Node, recorded: Sequence[Recorded], pace: int, failing: bool, commit_seconds: float) -> Told:
+def live(program: Node, recorded: Sequence[RecordedStep], pace: int, failing: bool, commit_seconds: float) -> Told:
     """One process, from its start to the program's end."""
 
     async def process() -> Told:
         journal = MemoryJournal(len(recorded) + 1, commit_seconds)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
-        asking = Asking({}, {}, Model(pace, failing).ask)
-        player = Player(Context(SAMPLE, [], steps, "", Means({"": asking})), journal)
+        asking = ModelHandle({}, {}, Model(pace, failing).ask)
+        player = Player(Context(SAMPLE, [], steps, "", AttemptResources({"": asking})), journal)
         result = await player.play(program)
         steps.close()
         new = journal.steps()
@@ -164,7 +164,7 @@ def live(program: Node, recorded: Sequence[Recorded], pace: int, failing: bool, 
     return run(process())
 
 
-def identities(recorded: Sequence[Recorded]) -> list[tuple[str, int]]:
+def identities(recorded: Sequence[RecordedStep]) -> list[tuple[str, int]]:
     return [(each.step.q, each.step.c) for each in recorded]
 
 

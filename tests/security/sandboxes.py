@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.sandbox import confinement, visibility
-from holdfast.sandbox.confinement import Folder, Launch, Ran, make_folders, remove_folder, why_no_namespaces
+from holdfast.sandbox.confinement import CommandResult, Folder, Launch, make_folders, remove_folder, why_no_namespaces
 from holdfast.spec import Sandbox
 
 NOBODY = 65534
@@ -68,10 +68,10 @@ def without_groups() -> Iterator[None]:
         yield
 
 
-def attack(box: Folder, program: str, user: str = "self", namespaces: bool = True, **wanted: Any) -> Ran:
+def attack(box: Folder, program: str, user: str = "self", namespaces: bool = True, **wanted: Any) -> CommandResult:
     """Run a Python program in the sandbox, as it is started by this user."""
 
-    def run() -> Ran:
+    def run() -> CommandResult:
         limits = Sandbox(**{"seconds": 50.0, **wanted})
         return Launch(box, limits, namespaces).run([sys.executable, "-c", program])
 
@@ -82,7 +82,7 @@ def attack(box: Folder, program: str, user: str = "self", namespaces: bool = Tru
     return in_child(run)
 
 
-def in_child(run: Callable[[], Ran]) -> Ran:
+def in_child(run: Callable[[], CommandResult]) -> CommandResult:
     """In a process of its own, whose user, keyring and folder are its alone."""
     read, write = os.pipe()
     child = os.fork()
@@ -104,10 +104,10 @@ def in_child(run: Callable[[], Ran]) -> Ran:
     found = msgspec.msgpack.decode(said)
     if isinstance(found, str):
         pytest.skip(found.removeprefix("skip: ")) if found.startswith("skip: ") else pytest.fail(found)
-    return msgspec.convert(found, Ran)
+    return msgspec.convert(found, CommandResult)
 
 
-def as_nobody(run: Callable[[], Ran]) -> Any:
+def as_nobody(run: Callable[[], CommandResult]) -> Any:
     """With a Python that everybody may use: that of the tests may lie in the home of root."""
     os.setgroups([])
     os.setgid(NOBODY)

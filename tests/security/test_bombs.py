@@ -25,7 +25,7 @@ from holdfast.errors import DamagedError, DataError, SpecError
 from holdfast.journal.positions import Position
 from holdfast.models import ModelError
 from holdfast.models.http import bodies, connection
-from holdfast.models.http.connection import BadResponseError, Response, Wire
+from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from holdfast.models.http.statuses import retry_after_seconds
 from holdfast.models.pacing.rate_limits import quotas_in
 from holdfast.plan import files as plan_files
@@ -254,7 +254,7 @@ def answer_with(body: bytes, encoding: str) -> bytes:
 def ask(response: bytes, closes: bool = False) -> Response:
     async def work() -> Response:
         async with serving(Server(response, closes=closes)) as url:
-            asked = Wire(URL(url), {}, 30.0)
+            asked = ConnectionPool(URL(url), {}, 30.0)
             try:
                 return await asked.send(b"{}")
             finally:
@@ -277,7 +277,7 @@ def ask(response: bytes, closes: bool = False) -> Response:
     ids=["length", "negative", "two lengths", "chunk", "negative chunk", "many", "long"],
 )
 def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
-    async def work(host: FakeHost, door: server.AttemptDoor, session: Any) -> None:
+    async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         address = urlsplit(door.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: x\r\n{head}".encode())
@@ -296,7 +296,7 @@ def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
 
 
 def test_the_bridge_takes_any_number_for_the_count_of_retries() -> None:
-    async def work(host: FakeHost, door: server.AttemptDoor, session: Any) -> None:
+    async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         assert (await post(session, door, body(), **{"x-stainless-retry-count": "9" * 6000}))[0] == 200
 
     at_the_bridge(work)
@@ -309,12 +309,12 @@ def test_the_bridge_holds_no_more_of_a_request_than_can_be_saved(
     sent = json.dumps(body("x" * (3 << 20))).encode()
     packed = gzip.compress(sent) if encoding == "gzip" else sent
 
-    async def status(door: server.AttemptDoor, session: Any) -> int:
+    async def status(door: server.AttemptEndpoint, session: Any) -> int:
         headers = {"Content-Encoding": encoding} if encoding == "gzip" else {}
         async with session.post(f"{door.url}/chat/completions", data=io.BytesIO(packed), headers=headers) as response:
             return int(response.status)
 
-    async def work(host: FakeHost, door: server.AttemptDoor, session: Any) -> None:
+    async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(server, "LINE_BYTES_MAX", 1 << 20)
             assert await status(door, session) == 413
@@ -325,7 +325,7 @@ def test_the_bridge_holds_no_more_of_a_request_than_can_be_saved(
 
 
 def test_the_bridge_refuses_a_body_that_is_nested_too_deeply() -> None:
-    async def work(host: FakeHost, door: server.AttemptDoor, session: Any) -> None:
+    async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         deep = b'{"model": "m", "messages": ' + b"[" * 200_000
         async with session.post(f"{door.url}/chat/completions", data=deep) as response:
             assert response.status == 400
@@ -334,7 +334,7 @@ def test_the_bridge_refuses_a_body_that_is_nested_too_deeply() -> None:
     at_the_bridge(work)
 
 
-def at_the_bridge(work: "Callable[[FakeHost, server.AttemptDoor, Any], Awaitable[None]]") -> None:
+def at_the_bridge(work: "Callable[[FakeHost, server.AttemptEndpoint, Any], Awaitable[None]]") -> None:
     async def limited() -> None:
         host = FakeHost()
         host.go.set()

@@ -11,8 +11,8 @@ from holdfast.journal.mirror.pieces import FolderSource
 from holdfast.journal.object_store import open_objects
 from holdfast.journal.ownership.lease import Lease, read_lease, this_process, write_lease
 from holdfast.journal.ownership.terms import Term
-from holdfast.runs.control import ControlRequest, answer_wish, ask_run, pending_requests
-from holdfast.runs.execution.log import Logbook
+from holdfast.runs.control import ControlRequest, pending_requests, send_control_request, write_control_reply
+from holdfast.runs.execution.log import EventLog
 from holdfast.state import is_held
 from tests.e2e.commands import Done, call, write_spec
 
@@ -38,7 +38,9 @@ def run(tmp_path: Path) -> Path:
 def test_a_folder_that_is_a_link_is_refused_by_name(run: Path, victim: Path, inner: str) -> None:
     (run / inner).symlink_to(victim)
     with pytest.raises(DamagedError, match=f"{run / inner} is a link or a file instead of a folder"):
-        ask_run(str(run), ControlRequest("cancel"), seconds=0) if inner == "control" else Term(str(run), 0.02, 0.0)
+        send_control_request(str(run), ControlRequest("cancel"), seconds=0) if inner == "control" else Term(
+            str(run), 0.02, 0.0
+        )
     assert list(pending_requests(str(run))) == []
     assert os.listdir(victim) == ["file"]
 
@@ -52,7 +54,7 @@ def test_requests_that_are_links_or_pipes_are_not_read_and_answers_not_written_t
     (run / "control" / "3.wish").write_text('{"do":"cancel"}')
     assert list(pending_requests(str(run))) == [(str(run / "control" / "3.wish"), ControlRequest("cancel"))]
     (run / "control" / f"3.wish.done.{os.getpid()}.tmp").symlink_to(victim / "file")
-    answer_wish(str(run / "control" / "3.wish"), True, "done")
+    write_control_reply(str(run / "control" / "3.wish"), True, "done")
     assert (victim / "file").read_text() == SECRET
 
 
@@ -75,7 +77,7 @@ def test_a_log_is_given_up_rather_than_written_through_a_link(
     run: Path, victim: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run / "log.jsonl").symlink_to(victim / "file")
-    log = Logbook(str(run), "x")
+    log = EventLog(str(run), "x")
     log.tell("run.started", "it began")
     log.close()
     assert (victim / "file").read_text() == SECRET
@@ -88,7 +90,7 @@ def test_without_the_guard_a_log_is_written_through_a_link(
     """Negative control."""
     monkeypatch.setattr(files, "NO_FOLLOW", 0)
     (run / "log.jsonl").symlink_to(victim / "file")
-    log = Logbook(str(run), "x")
+    log = EventLog(str(run), "x")
     log.tell("run.started", "it began")
     log.close()
     assert "it began" in (victim / "file").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.datasets import Digests, FileColumns, files, rows_in_memory
+from holdfast.datasets import FileColumns, ReferenceCache, files, rows_in_memory
 from holdfast.errors import DataError
 from tests.e2e.commands import Done, call, files_in, write_rows
 from tests.e2e.test_secrets import echo
@@ -133,7 +133,7 @@ def test_a_change_of_files_root_is_no_drift(tmp_path: Path) -> None:
 
 def test_a_link_that_is_swapped_in_after_the_check_is_not_followed(tmp_path: Path) -> None:
     data = lay_out(tmp_path)
-    content = files.Content(path=str(data / "inside" / "a.txt"), root=str(data))
+    content = files.FileContent(path=str(data / "inside" / "a.txt"), root=str(data))
     assert b"".join(content.pieces()) == b"a picture"
     (data / "inside" / "a.txt").unlink()
     (data / "inside" / "a.txt").symlink_to(tmp_path / "id_rsa")
@@ -152,12 +152,12 @@ def test_a_link_that_is_swapped_in_while_the_file_is_opened_is_not_followed(
     (tmp_path / "a.txt").write_text(PRIVATE)
     (data / "inside").symlink_to(tmp_path)
     with pytest.raises(files.BadFileError, match="cannot be read"):
-        list(files.Content(path=resolved, root=str(data)).pieces())
+        list(files.FileContent(path=resolved, root=str(data)).pieces())
 
 
 def test_a_stored_row_of_a_run_cannot_name_a_file_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text(PRIVATE)
-    columns = FileColumns(["p"], "", Digests().reference, "the run", stored=True)
+    columns = FileColumns(["p"], "", ReferenceCache().reference, "the run", stored=True)
     for value in (str(tmp_path / "id_rsa"), "id_rsa", json.dumps({})):
         with pytest.raises(DataError, match="is not a file of the run"):
             next(columns.apply(rows_in_memory([{"p": value}], "the run", ["p"])))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sandbox import confinement, visibility
-from holdfast.sandbox.confinement import Folder, Launch, Ran, SandboxFailedError
+from holdfast.sandbox.confinement import CommandResult, Folder, Launch, SandboxFailedError
 from holdfast.sandbox.kernel import CALLS
 from holdfast.sandbox.system_calls import build_filter
 from holdfast.spec import Sandbox
@@ -246,10 +246,10 @@ print(text.value.decode())
 )
 
 
-def read_key_of_runner(box: Folder) -> Ran:
+def read_key_of_runner(box: Folder) -> CommandResult:
     """A runner that has a secret in its session keyring, and a command that looks for it."""
 
-    def run() -> Ran:
+    def run() -> CommandResult:
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.runs.store.lookup import place_of
-from holdfast.runs.store.trust import Executed, executed_by, list_path, pass_on, remember, require_trust
+from holdfast.runs.store.lookup import run_location
+from holdfast.runs.store.trust import Executed, copy_trust, executed_by, list_path, remember, require_trust
 from holdfast.spec import build_spec
 from tests.e2e.commands import Done, call, run, shown, snapshot, write_spec
 
@@ -282,9 +282,9 @@ def test_a_uid_cannot_add_lines_of_its_own(state: Path) -> None:
 
 def test_a_copy_that_this_user_makes_of_a_run_is_trusted_only_if_the_run_is(state: Path) -> None:
     remember("mine", Executed())
-    pass_on("mine", "copy of mine", Executed())
-    pass_on("theirs", "copy of theirs", Executed())
-    place = place_of(str(state), "e", "r")
+    copy_trust("mine", "copy of mine", Executed())
+    copy_trust("theirs", "copy of theirs", Executed())
+    place = run_location(str(state), "e", "r")
     require_trust(place, "copy of mine", Executed(), given=False)
     with pytest.raises(UsageError):
         require_trust(place, "copy of theirs", Executed(), given=False)
@@ -295,7 +295,7 @@ def test_a_line_that_a_crash_cut_off_costs_only_itself(state: Path) -> None:
     with open(state / "holdfast" / "runs", "a") as file:
         file.write("b 01")
     remember("c", Executed())
-    place = place_of(str(state), "e", "r")
+    place = run_location(str(state), "e", "r")
     require_trust(place, "a", Executed(), given=False)
     require_trust(place, "c", Executed(), given=False)
     with pytest.raises(UsageError):
@@ -306,7 +306,7 @@ def test_a_line_that_a_crash_cut_off_costs_only_itself(state: Path) -> None:
 def test_a_list_that_another_user_could_have_written_is_not_believed(state: Path, trick: str) -> None:
     remember("a", Executed())
     path = state / "holdfast" / "runs"
-    place = place_of(str(state), "e", "r")
+    place = run_location(str(state), "e", "r")
     require_trust(place, "a", Executed(), given=False)  # negative control
     if trick == "link":
         path.rename(path.with_name("elsewhere"))

@@ -9,7 +9,7 @@ import pytest
 from holdfast.cli.main import app
 from holdfast.errors import SpecError
 from holdfast.runs.execution.log import EVENTS
-from holdfast.score import BUILT_IN
+from holdfast.score import SCORERS
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.spec import Model, Spec, Task, build_spec
 from holdfast.spec.field_classes import CLASSES, field_classes, nested_type
@@ -68,7 +68,7 @@ def test_every_event_is_on_its_page_once_with_level_and_meaning() -> None:
 
 def test_every_scorer_and_extractor_is_on_its_page_once() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .* \| .+ \|", scorers_page(), re.MULTILINE)
-    assert rows == [*BUILT_IN, *EXTRACTORS]
+    assert rows == [*SCORERS, *EXTRACTORS]
 
 
 def test_the_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

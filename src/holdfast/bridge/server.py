@@ -38,7 +38,7 @@ from holdfast.errors import HoldfastError
 from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.samples import Message
 from holdfast.solve import LimitError, StepFailedError
-from holdfast.solve.resources import Host, Wish
+from holdfast.solve.resources import BridgeBackend, BridgeRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -63,12 +63,12 @@ class Bridge:
     """The server of one run. It belongs to the event loop in which `open` is first called; close it there."""
 
     def __init__(self) -> None:
-        self._endpoints: dict[str, AttemptDoor] = {}
+        self._endpoints: dict[str, AttemptEndpoint] = {}
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[asyncio.Server] | None = None
         self._web: web.Server | None = None
 
-    def open(self, host: Host) -> "AttemptDoor":
+    def open(self, host: BridgeBackend) -> "AttemptEndpoint":
         """The endpoint of one attempt. Clients may connect at once: until the server runs, the socket queues them."""
         try:
             asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class Bridge:
         listening = self._socket or self._listen()
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         url = f"http://{_HOST}:{listening.getsockname()[1]}/{token}/v1"
-        endpoint = self._endpoints[token] = AttemptDoor(url, host, lambda: self._endpoints.pop(token, None))
+        endpoint = self._endpoints[token] = AttemptEndpoint(url, host, lambda: self._endpoints.pop(token, None))
         return endpoint
 
     @property
@@ -133,10 +133,10 @@ class Bridge:
         return _refusal(404, refusal_body(f"{asked}: no such path at this address; {_PATHS}", "not_found"))
 
 
-class AttemptDoor:
+class AttemptEndpoint:
     """The base URL of one attempt, and the steps that were requested through it."""
 
-    def __init__(self, url: str, host: Host, forget: Callable[[], object]) -> None:
+    def __init__(self, url: str, host: BridgeBackend, forget: Callable[[], object]) -> None:
         self.url = url
         self.host = host
         self.failed: BaseException | None = None
@@ -176,7 +176,9 @@ class AttemptDoor:
             return BadBodyError(f"previous_response_id: no answer of this attempt is called {asked.previous}")
         conversation = [*self._conversations.get(asked.previous, ()), *asked.messages]
         try:
-            answered = await self.host.ask(Wish([*asked.before, *conversation], role, asked.tools, asked.params))
+            answered = await self.host.ask(
+                BridgeRequest([*asked.before, *conversation], role, asked.tools, asked.params)
+            )
         except asyncio.CancelledError:
             return AttemptOverError(_ENDED)
         except BaseException as error:  # noqa: BLE001 - a provider may be user code that raises anything
@@ -218,7 +220,7 @@ _FORMATS = {
 }
 
 
-async def _complete(endpoint: AttemptDoor, request: "web.BaseRequest", format_: WireFormat) -> "web.StreamResponse":
+async def _complete(endpoint: AttemptEndpoint, request: "web.BaseRequest", format_: WireFormat) -> "web.StreamResponse":
     body = await _read_body(request)
     if body is None:
         most = f"{LINE_BYTES_MAX >> 20} MiB"

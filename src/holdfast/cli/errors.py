@@ -13,7 +13,7 @@ from holdfast.printable import one_line
 from holdfast.records.facts import Change
 from holdfast.records.redaction import without_shapes
 from holdfast.report.text import shortened
-from holdfast.spec.drift import extending
+from holdfast.spec.drift import changes_beyond_extension
 
 _INDENT = len("  stored: ")
 _VALUE_MIN = 40
@@ -54,7 +54,7 @@ def _print_drift(error: DriftError) -> None:
         lines += map(one_line, _format_change(change, width))
     lines += [f"A model can be corrected only before its first answer: {reason}." for reason in error.reasons]
     lines.append("Use the stored values, or:")
-    if not extending(changes):
+    if not changes_beyond_extension(changes):
         lines += ["to add samples, repeats, models or tasks:", f"  {error.commands['extend']}"]
     lines += ["to start a new run that reuses every unchanged step:", f"  {error.commands['fork']}"]
     sys.stderr.write("\n".join(lines) + "\n")

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import DriftError
-from holdfast.runs import Given, RunPlace
+from holdfast.runs import Given, RunLocation
 from holdfast.runs.execution.resume import read_fold, stored_spec
 from holdfast.spec import Spec, spec_mapping
-from holdfast.spec.drift import differences
+from holdfast.spec.drift import find_differences
 from holdfast.spec.selection import Selection
 
 _LISTS = ("tasks", "models", "roles")
 
 
 @contextlib.contextmanager
-def suggesting_commands(place: RunPlace, given: Given, sets: Sequence[str], part: Selection) -> Iterator[None]:
+def suggesting_commands(place: RunLocation, given: Given, sets: Sequence[str], part: Selection) -> Iterator[None]:
     """Give a DriftError commands with the same spec, assignments (`sets`) and selection (`part`) as the one refused."""
     try:
         yield
@@ -33,7 +33,7 @@ def set_options(assignments: Iterable[str]) -> list[str]:
     return list(itertools.chain.from_iterable(("--set", each) for each in assignments))
 
 
-def _options(place: RunPlace, given: Given, sets: Sequence[str], part: Selection) -> list[str]:
+def _options(place: RunLocation, given: Given, sets: Sequence[str], part: Selection) -> list[str]:
     """The spec file and the assignments; without a file that has the whole spec, an assignment for every field that
     differs from the run's own spec.
     """
@@ -48,7 +48,7 @@ def _changed_values(stored: Spec, given: Spec) -> dict[str, Any]:
     """New values by field. If tasks, models or roles are added, removed or reordered, the whole list is one value."""
     before, after = spec_mapping(stored), spec_mapping(given)
     found: dict[str, Any] = {}
-    for change in differences(stored, given):
+    for change in find_differences(stored, given):
         part = change.field.split(".")[0].removesuffix(" (order)")
         whole = part in _LISTS and _names(before[part]) != _names(after[part])
         found |= {part: after[part]} if whole else {change.field: change.new}

@@ -10,17 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.app import app, print_version
-from holdfast.cli.groups import continuing, data, elsewhere, every_day, safety, scores
+from holdfast.cli.groups import data, elsewhere, every_day, lifecycle, safety, scores
+
+__all__ = ["COMMANDS", "app", "main"]
 
 COMMANDS = {
     "Every day": (every_day.run, every_day.show, every_day.report, every_day.compare, every_day.ls),
     "Continue": (
-        continuing.resume,
-        continuing.retry,
-        continuing.extend,
-        continuing.fork,
-        continuing.cancel,
-        continuing.tune,
+        lifecycle.resume,
+        lifecycle.retry,
+        lifecycle.extend,
+        lifecycle.fork,
+        lifecycle.cancel,
+        lifecycle.tune,
     ),
     "Scores": (scores.score, scores.leaderboard, scores.gate, scores.cost),
     "Data in and out": (data.export, data.init, data.schema, data.check),

@@ -14,8 +14,8 @@ from rich.segment import Segment
 from holdfast.cli.streams import CleanStream, discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
-from holdfast.report.progress import told_jobs
-from holdfast.runs import RunPlace
+from holdfast.report.progress import jobs_text
+from holdfast.runs import RunLocation
 from holdfast.runs.summary import WaitingJob
 
 
@@ -119,7 +119,7 @@ def print_line(line: str, style: str = "") -> None:
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
 
 
-def resume_command(place: RunPlace) -> str:
+def resume_command(place: RunLocation) -> str:
     """The command that resumes a run, ready to copy."""
     return place.command("resume")
 
@@ -127,7 +127,7 @@ def resume_command(place: RunPlace) -> str:
 def jobs_line(jobs: Sequence[WaitingJob]) -> str:
     """How many batch jobs wait at servers, for how long, and their ids there."""
     oldest = min(datetime.fromisoformat(each.at).timestamp() for each in jobs)
-    counts = told_jobs(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
+    counts = jobs_text(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
     named = [each.id or f"{each.token} (not confirmed by the server)" for each in jobs[:_JOBS_SHOWN]]
     more = ", …" if len(jobs) > _JOBS_SHOWN else ""
     return f"{counts}: {', '.join(named)}{more}"

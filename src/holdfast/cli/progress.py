@@ -18,10 +18,10 @@ from holdfast.cli.output import terminal_width
 from holdfast.cli.streams import write_live_line
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
-from holdfast.report.progress import line_of
+from holdfast.report.progress import progress_line
 from holdfast.report.tables import duration
 from holdfast.report.text import bar
-from holdfast.runs import RunPlace
+from holdfast.runs import RunLocation
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -119,7 +119,7 @@ _PLAIN_SECONDS = 10.0
 _UNWRITABLE: set[str] = set()
 
 
-async def watch(engine: Engine, place: RunPlace) -> None:
+async def watch(engine: Engine, place: RunLocation) -> None:
     """Show the progress of a run until cancelled, then its last state."""
     live = is_watched()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
@@ -141,7 +141,7 @@ async def watch(engine: Engine, place: RunPlace) -> None:
             write_progress(engine.progress, place, engine.spec.progress_file)
 
 
-def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
+def write_progress(progress: Progress, place: RunLocation, path: str) -> None:
     """Write the progress file atomically, because others read it at any time. A failure is reported once."""
     data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
     try:
@@ -156,7 +156,7 @@ def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
 
 def show(progress: Progress, live: bool) -> None:
     """Print one line of progress. On a terminal it replaces the last one."""
-    line = line_of(progress, time.monotonic())
+    line = progress_line(progress, time.monotonic())
     if live:
         write_live_line(line, terminal_width())
     else:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from holdfast.cli.output import resume_command
 from holdfast.engine import Engine
 from holdfast.printable import clean
-from holdfast.runs import RunPlace
+from holdfast.runs import RunLocation
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BLOCKED_SECONDS = 3.0
@@ -35,13 +35,13 @@ class Stopper:
         self._loop = asyncio.get_running_loop()
         self._main = asyncio.current_task()
         self._engine: Engine | None = None
-        self._place: RunPlace | None = None
+        self._place: RunLocation | None = None
         self._received = 0
         self._handled = threading.Event()
         for number in _SIGNALS:
             signal.signal(number, self._receive)
 
-    def watch(self, engine: Engine, place: RunPlace) -> None:
+    def watch(self, engine: Engine, place: RunLocation) -> None:
         """Set the engine to stop. Before this call, a signal cancels the main task."""
         self._engine, self._place = engine, place
 

@@ -4,19 +4,19 @@
 refuses duplicate ids. Rows are streamed: a data set is never held in memory as a whole.
 """
 
-from holdfast.datasets.columns import Columns, resolved, samples
-from holdfast.datasets.files import BadFileError, Content, Digests, FileColumns, Keep
+from holdfast.datasets.columns import Columns, resolve_columns, samples
+from holdfast.datasets.files import BadFileError, FileColumns, FileContent, Keep, ReferenceCache
 from holdfast.datasets.readers import open_rows, rows_in_memory
 
 __all__ = [
     "BadFileError",
     "Columns",
-    "Content",
-    "Digests",
     "FileColumns",
+    "FileContent",
     "Keep",
+    "ReferenceCache",
     "open_rows",
-    "resolved",
+    "resolve_columns",
     "rows_in_memory",
     "samples",
 ]

@@ -103,7 +103,7 @@ class Columns(msgspec.Struct, frozen=True):
     target: str = ""
 
 
-def resolved(first: Row, columns: Columns) -> Columns:
+def resolve_columns(first: Row, columns: Columns) -> Columns:
     """Return the columns to use for a data set with this first row; empty where there is none."""
     return Columns(
         _column(first, columns.id, _ID), _column(first, columns.input, _INPUT), _column(first, columns.target, _TARGET)
@@ -140,7 +140,7 @@ class _RowReader:
     def __init__(self, first: Row, columns: Columns, where: str, unit: str) -> None:
         self._where = where
         self._unit = unit
-        self._columns = resolved(first, columns)
+        self._columns = resolve_columns(first, columns)
         guessed = (
             (columns.id, self._columns.id, _ID),
             (columns.input, self._columns.input, _INPUT),

@@ -51,7 +51,7 @@ _SYNONYMS = {
 }
 
 
-class Content(msgspec.Struct, frozen=True):
+class FileContent(msgspec.Struct, frozen=True):
     """The content of one value in a file column: a file on disk, or bytes in memory."""
 
     path: str = ""
@@ -80,14 +80,14 @@ class Content(msgspec.Struct, frozen=True):
         return found or type_of_name(self.path) or _UNKNOWN
 
 
-Keep = Callable[[Content | Reference], Reference]
+Keep = Callable[[FileContent | Reference], Reference]
 """Turns content into a reference, and may store it on the way."""
 
 
 class Fingerprint:
     """Computes the reference of content while its pieces pass through."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: FileContent) -> None:
         self._content = content
         self._digest = hashlib.sha256()
         self._head = b""
@@ -105,7 +105,7 @@ class Fingerprint:
         return Reference(self._digest.hexdigest(), self._content.type_of(self._head))
 
 
-class Digests:
+class ReferenceCache:
     """Computes references without storing content. Caches files by size and modification time, because planning reads
     the data several times.
     """
@@ -114,7 +114,7 @@ class Digests:
         self._known: dict[str, tuple[tuple[int, int], Reference]] = {}
         self._sizes: dict[str, int] = {}
 
-    def reference(self, content: Content | Reference) -> Reference:
+    def reference(self, content: FileContent | Reference) -> Reference:
         """Return the reference of content. Unchanged files are not read again."""
         if isinstance(content, Reference):
             return content
@@ -188,9 +188,9 @@ class FileColumns(msgspec.Struct, frozen=True):
             return value
         return str(self.keep(self._content(value)))
 
-    def _content(self, value: Any) -> Content:
+    def _content(self, value: Any) -> FileContent:
         if isinstance(value, bytes | bytearray | memoryview):
-            return Content(data=bytes(value))
+            return FileContent(data=bytes(value))
         if not isinstance(value, str):
             raise BadFileError(
                 f"expected a path, a URL, a data: URI or bytes, found {type(value).__name__}; write null for no file"
@@ -201,7 +201,7 @@ class FileColumns(msgspec.Struct, frozen=True):
             raise BadFileError(f"{value[:200]!r} is not a file of the run; a stored row may only name those")
         path, root = os.path.join(self.folder, value), os.path.realpath(self.root or self.folder)
         self._check(path, root)
-        return Content(path=path, root=root)
+        return FileContent(path=path, root=root)
 
     def _check(self, path: str, root: str) -> None:
         anchor = f"paths are relative to {os.path.abspath(self.folder)}"
@@ -302,7 +302,7 @@ def _stamp(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _decode_data_uri(uri: str) -> Content:
+def _decode_data_uri(uri: str) -> FileContent:
     head, comma, body = uri[5:].partition(",")
     if not comma:
         raise BadFileError(f"{uri[:40]!r}… is not a data: URI; expected data:<type>;base64,<content>")
@@ -312,4 +312,4 @@ def _decode_data_uri(uri: str) -> Content:
     except (binascii.Error, ValueError) as error:
         raise BadFileError(f"{uri[:40]!r}…: its content is not base64 ({error})") from error
     known = parse_reference(str(Reference("0" * 64, declared)))  # None if the type cannot be part of a reference
-    return Content(data=data, type=_SYNONYMS.get(declared, declared) if known is not None else "text/plain")
+    return FileContent(data=data, type=_SYNONYMS.get(declared, declared) if known is not None else "text/plain")

@@ -14,7 +14,7 @@ The way of one sample through these modules:
    other commands: looking for anomalies again, and running a solver on recorded steps alone.
 """
 
-from holdfast.engine.engine import Engine, Job, Progress
-from holdfast.engine.watchdog import Orders, Watch
+from holdfast.engine.engine import Engine, Progress, RunJob
+from holdfast.engine.watchdog import Watchdog, WatchdogOptions
 
-__all__ = ["Engine", "Job", "Orders", "Progress", "Watch"]
+__all__ = ["Engine", "Progress", "RunJob", "Watchdog", "WatchdogOptions"]

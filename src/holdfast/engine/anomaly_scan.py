@@ -16,20 +16,20 @@ import msgspec
 from holdfast.engine.schedule import Tickets
 from holdfast.journal import Reader
 from holdfast.journal.positions import Journal
-from holdfast.plan import Work
+from holdfast.plan import PreparedTask
 from holdfast.records import Draft, draft
-from holdfast.records.facts import Cell, LookedAgain
-from holdfast.score.anomalies import VERSION, Expected, expected_of, look_at
+from holdfast.records.facts import AnomaliesRechecked, Cell
+from holdfast.score.anomalies import VERSION, AnswerExpectations, expect_answers, find_anomalies
 from holdfast.spec import Spec, Task
 from holdfast.state import Index, recorded_answer
 
 _BATCH = 256
 
 
-class Lookout:
+class AnomalyScan:
     """Scans the recorded answers of a run with the current list of anomalies."""
 
-    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> None:
+    def __init__(self, run: str, spec: Spec, works: Mapping[str, PreparedTask], cells: Sequence[Cell]) -> None:
         self._run = run
         self._spec = spec
         self._works = works
@@ -72,12 +72,12 @@ class Lookout:
                     ):  # the row is gone, or the record is damaged
                         continue
                     self.looked += 1
-                    found = look_at(ticket.sample, finished.answer, expected)
+                    found = find_anomalies(ticket.sample, finished.answer, expected)
                     if row.looked != VERSION or found != row.found():
-                        yield draft("anomaly", LookedAgain(row.o, row.n, VERSION, found), row.key)
+                        yield draft("anomaly", AnomaliesRechecked(row.o, row.n, VERSION, found), row.key)
 
 
-def expected_by_model(spec: Spec, task: Task) -> dict[str, Expected]:
+def expected_by_model(spec: Spec, task: Task) -> dict[str, AnswerExpectations]:
     """Return what the answers to a task should look like, by model."""
     fields = msgspec.to_builtins(task)
-    return {model.name: expected_of(fields, model.params) for model in spec.models}
+    return {model.name: expect_answers(fields, model.params) for model in spec.models}

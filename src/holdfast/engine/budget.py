@@ -22,7 +22,7 @@ from holdfast.models.pacing.stopwatch import Held
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.solve import Asking
+from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
@@ -94,7 +94,7 @@ class Budget:
         if limit is not None and worked >= limit:
             self._end(f"limits.run.seconds is {limit:g}, and the run has worked for {worked:.0f} s", None)
 
-    def limit(self, name: Name, asking: Asking) -> Asking:
+    def limit(self, name: Name, asking: ModelHandle) -> ModelHandle:
         """Return the same model, with requests that are sent only while the budget lasts."""
 
         async def ask(

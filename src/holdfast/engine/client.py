@@ -29,7 +29,7 @@ from holdfast.models.failures import AskFailedError
 from holdfast.models.opening import identity_of, open_provider
 from holdfast.models.pacing.breaker import Streak
 from holdfast.models.pacing.pace import Limits, Pace
-from holdfast.models.pacing.queue import Places, Turns
+from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.rate_limits import quotas_in
 from holdfast.models.pacing.retries import Again
 from holdfast.models.pacing.stopwatch import HeldByLine
@@ -37,7 +37,7 @@ from holdfast.models.provider import Headers
 from holdfast.models.timing import under_way
 from holdfast.records.facts import Failure, StepId
 from holdfast.records.samples import Answer, Message
-from holdfast.solve import Asking, AttemptLimits
+from holdfast.solve import AttemptLimits, ModelHandle
 from holdfast.spec import Model, Spec
 from holdfast.spec.providers import is_external
 
@@ -64,7 +64,7 @@ class ModelClient:
         self,
         model: Model,
         place: str,
-        everywhere: Places,
+        everywhere: Slots,
         retried: Callable[[str], None] = lambda why: None,
         tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
@@ -84,7 +84,7 @@ class ModelClient:
         self.next_number = itertools.count(1).__next__
         """Numbers requests, so that the breaker can tell them apart."""
         self.clock = time.monotonic
-        self.turns = Turns(self.pace, self.clock)
+        self.turns = RequestQueue(self.pace, self.clock)
         self.draining = False
         self.sending = 0
         """Requests that are under way."""
@@ -120,7 +120,7 @@ class ModelClient:
         self.pace.change(_pace_limits(model))
         self.turns.hand_out()
 
-    def handle(self, attachments: Attachments | None = None, cell: CellHealth | None = None) -> Asking:
+    def handle(self, attachments: Attachments | None = None, cell: CellHealth | None = None) -> ModelHandle:
         """Return the model as solvers and scorers use it. `attachments`: for tasks with files. `cell`: stopped when the
         model refuses too often; without one (a judge) the request fails instead.
         """
@@ -142,7 +142,7 @@ class ModelClient:
             return await self._send_in_batch(step, Request(filled, params, tools), alone, cell)
 
         batched = None if self.batches is None else send_in_batch
-        return Asking(identity_of(self._model), self._model.params, send, self._model.price, batched)
+        return ModelHandle(identity_of(self._model), self._model.params, send, self._model.price, batched)
 
     async def _send_in_batch(
         self, step: StepId, request: Request, alone: Single, cell: CellHealth | None

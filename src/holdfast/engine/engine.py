@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from holdfast.bridge.server import Bridge
-from holdfast.engine.anomaly_scan import Lookout, expected_by_model
+from holdfast.engine.anomaly_scan import AnomalyScan, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
 from holdfast.engine.budget import Budget
 from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
@@ -31,17 +31,17 @@ from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, Member, RepeatGroups, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
-from holdfast.models.batch.jobs import Desk
+from holdfast.models.batch.jobs import BatchSetup
 from holdfast.models.batch.queue import Batches
 from holdfast.models.opening import open_batch_api
-from holdfast.models.pacing.queue import Places
-from holdfast.plan import Work, judges_of
+from holdfast.models.pacing.queue import Slots
+from holdfast.plan import PreparedTask, scoring_roles
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.samples import Answer, Usage
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer
-from holdfast.solve import Asking, AttemptLimits, Means, sandboxes_of
+from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
@@ -55,14 +55,14 @@ _UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
 _finished = FactDecoder(SampleFinished)
 
 
-class Job(msgspec.Struct, frozen=True):
+class RunJob(msgspec.Struct, frozen=True):
     """Everything that a run needs besides its journal."""
 
     run: str
     journal_folder: str
     uid: str
     spec: Spec
-    works: Mapping[str, Work]
+    works: Mapping[str, PreparedTask]
     scorers: Mapping[str, Sequence[Scorer]]
     evaluation: str
     cells: Sequence[Cell]
@@ -117,7 +117,7 @@ class Progress(msgspec.Struct):
 class Engine:
     """One process's work on one run."""
 
-    def __init__(self, job: Job, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, job: RunJob, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = Progress(
             planned=fold.planned,
             finished=fold.finished.count,
@@ -133,10 +133,10 @@ class Engine:
         self._loads = LoadLimit()
         self._writer = writer
         self._sampler = Sampler(writer, self._count, self._answer_at)
-        self._samples = Places(job.spec.concurrency.samples)
-        self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
-        self._scoring = Places(job.spec.concurrency.score)
-        everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
+        self._samples = Slots(job.spec.concurrency.samples)
+        self._tasks = {task.name: Slots(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
+        self._scoring = Slots(job.spec.concurrency.score)
+        everywhere = self._everywhere = Slots(job.spec.concurrency.generate or _UNLIMITED)
         report = self._count_retry, self.tell
         self._clients = {
             each.name: ModelClient(each, f"models.{each.name}", everywhere, *report) for each in job.spec.models
@@ -144,7 +144,7 @@ class Engine:
         self._roles = {
             name: ModelClient(each, f"roles.{name}", everywhere, *report) for name, each in job.spec.roles.items()
         }
-        self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
+        self._batched = {each.name: Slots(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
@@ -152,7 +152,7 @@ class Engine:
         self._earlier = EarlierScores(job.run, job.evaluation, job.sources)
         self._bridge = Bridge()
         self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
-        self._judges = judges_of(job.spec, job.works)
+        self._judges = scoring_roles(job.spec, job.works)
         self._setups = {name: self._task_setup(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         writer.on_failure(self.stop_now)  # do not pay for answers that cannot be recorded
@@ -311,7 +311,7 @@ class Engine:
         self._spawn_workers(cell)
 
     def _spawn_workers(self, cell: Cell) -> None:
-        """Start as many workers as could be busy. What they do at once is limited by `Places`."""
+        """Start as many workers as could be busy. What they do at once is limited by `Slots`."""
         model = next(model for model in self._job.spec.models if model.name == cell.model)
         count = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
         if model.batch is not None:  # a sample that waits for a batch job holds no connection
@@ -348,7 +348,7 @@ class Engine:
             finally:
                 task.give_back()
 
-    async def _answer_next(self, tickets: Tickets, setup: TaskSetup, places: Places) -> bool:
+    async def _answer_next(self, tickets: Tickets, setup: TaskSetup, places: Slots) -> bool:
         if not places.take():
             await places.wait()
         try:
@@ -412,7 +412,7 @@ class Engine:
         for place, (model, client) in named.items():
             if model.batch is None and place not in with_open_jobs:
                 continue
-            desk = Desk(
+            desk = BatchSetup(
                 line=place,
                 api=open_batch_api(model, place, tell=self.tell),
                 batch=model.batch,
@@ -489,16 +489,16 @@ class Engine:
         """Scan answers that were checked with an older list of anomalies, or with none."""
         job = self._job
         if job.answers and job.spec.anomalies and self._fold.unlooked.count and not self._stopping:
-            scan = Lookout(job.run, job.spec, job.works, job.cells)
+            scan = AnomalyScan(job.run, job.spec, job.works, job.cells)
             self._workers.append(asyncio.create_task(scan.look(job.journal_folder, self._writer)))
 
-    def _task_setup(self, work: Work) -> TaskSetup:
+    def _task_setup(self, work: PreparedTask) -> TaskSetup:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
         limited = self.budget.limit
         roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
         secrets = secrets_of(spec)
-        resources = Means(
+        resources = AttemptResources(
             models={},
             allowance=attempt_limits(spec),
             read_file=None if files is None else files.read,
@@ -527,7 +527,7 @@ class Engine:
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
 
-    def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
+    def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:
         """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
         cells = (each for each in self._job.cells if _is_of(each, task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)

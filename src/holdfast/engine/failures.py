@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.in_flight import InFlightSample
-from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, told
+from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, describe_error
 from holdfast.journal.blobs import BlobError
 from holdfast.models.credentials import credentials_of
 from holdfast.models.failures import POLICIES
@@ -45,7 +45,7 @@ _LOOPS = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
 def failure_of(kind: str, error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     """Return an exception as a redacted failure. Never raises, although `__str__` of the exception is user code too."""
-    return redacted(Failure(kind, told(error), user_traceback(error)), secrets)
+    return redacted(Failure(kind, describe_error(error), user_traceback(error)), secrets)
 
 
 def user_traceback(error: BaseException) -> str:
@@ -285,4 +285,4 @@ class _ContainedCoroutine(Coroutine[Any, Any, Any]):
 
 
 def _as_error(error: BaseException) -> TaskExitError:
-    return TaskExitError(f"{told(error)}, in a task that the solver or scorer had made")
+    return TaskExitError(f"{describe_error(error)}, in a task that the solver or scorer had made")

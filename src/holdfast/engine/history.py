@@ -15,7 +15,7 @@ from holdfast.journal import Entry, Position, Reader
 from holdfast.models.batch.jobs import ServerJob
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import BatchJob, SampleFailed, SampleFinished, Step, StepStarted
-from holdfast.solve import Recorded, UnconfirmedCall
+from holdfast.solve import RecordedStep, UnconfirmedCall
 from holdfast.solve.steps import is_kept
 from holdfast.state import Judged, OpenJob, Trail
 
@@ -33,17 +33,17 @@ class Trace(Trail):
     """The attempt that gave the answer; 0 if there is none."""
 
 
-class Last(msgspec.Struct, frozen=True):
+class LastAttempt(msgspec.Struct, frozen=True):
     """The attempt that gave a key's answer, or else its last attempt."""
 
     attempt: int
-    steps: list[Recorded]
+    steps: list[RecordedStep]
     """Its steps, with those that it replayed from earlier attempts."""
     unsure: list[UnconfirmedCall]
     """Calls that must not be repeated and may have been made, in any attempt."""
 
 
-class Traces:
+class KeyTraces:
     """The keys of a journal, or one of them, as of when this is created."""
 
     def __init__(self, journal: str, only: str | None = None) -> None:
@@ -67,12 +67,12 @@ class Traces:
     def history(self, key: str) -> KeyHistory:
         return read_history(self._traces.get(key, Trace()), self._record_at)
 
-    def last_attempt(self, key: str) -> Last:
+    def last_attempt(self, key: str) -> LastAttempt:
         """Return the attempt, finished, cut off or failed. Corrected code can reuse the steps of a failed one."""
         history = self.history(key)
         attempt = self.finished(key) or history.last_attempt()
         earlier = {number: kind for number, kind in history.failures.items() if number < attempt}
-        return Last(attempt, KeyHistory(history.steps, earlier).recorded(attempt), history.unsure())
+        return LastAttempt(attempt, KeyHistory(history.steps, earlier).recorded(attempt), history.unsure())
 
     def _record_at(self, position: Position) -> Entry | None:
         return self._reader.record_at(position.segment, position.offset)
@@ -90,7 +90,7 @@ class Traces:
 def read_history(trail: Trail, record_at: Callable[[Position], Entry | None]) -> KeyHistory:
     """Read the steps of a key. Those of judges are left out: scoring reads them with `read_judged`."""
     found = ((position, record_at(position)) for position in trail.steps)
-    steps: list[Recorded] = []
+    steps: list[RecordedStep] = []
     begun: list[UnconfirmedCall] = []
     for position, entry in found:
         if entry is None or entry.line.n != position.n:
@@ -111,9 +111,9 @@ def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -
     return JudgeHistory(judged.failed + 1, tuple(each for each in steps if is_kept(each.step)))
 
 
-def _recorded(entry: Entry) -> Recorded:
+def _recorded(entry: Entry) -> RecordedStep:
     ended = datetime.fromisoformat(entry.line.at).timestamp()
-    return Recorded(entry.line.n, _step.decode(entry.line), ended)
+    return RecordedStep(entry.line.n, _step.decode(entry.line), ended)
 
 
 def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:

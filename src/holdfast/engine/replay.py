@@ -21,11 +21,11 @@ from holdfast.engine.schedule import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal.positions import Position
 from holdfast.models.opening import identity_of
-from holdfast.plan import Work
+from holdfast.plan import PreparedTask
 from holdfast.records import Draft
-from holdfast.records.facts import Called, Step
+from holdfast.records.facts import Step, ToolCall
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, Tool, Workplace
+from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, Tool, Workplace
 from holdfast.solve.resources import Ask
 from holdfast.spec import Spec
 
@@ -42,21 +42,21 @@ class NotRecordedError(HoldfastError):
     """The code made a request that is not recorded."""
 
 
-class Scene(msgspec.Struct, frozen=True):
+class ReplayInput(msgspec.Struct, frozen=True):
     """One attempt at a key, with its recorded steps."""
 
     ticket: Ticket
-    work: Work
+    work: PreparedTask
     spec: Spec
     attempt: int
-    steps: list[Recorded]
+    steps: list[RecordedStep]
     changed: bool = False
     """The solver's code has changed since the run was recorded."""
     run: str = ""
     """The folder of the run, which holds the files of its row."""
 
 
-class Rehearsed(msgspec.Struct, frozen=True):
+class Rehearsal(msgspec.Struct, frozen=True):
     """How many recorded steps a sample would reuse, the usage that saves, and whether it may request more."""
 
     reused: int
@@ -81,29 +81,29 @@ async def _refuse() -> NoReturn:
     raise NotRecordedError("code that runs on recorded steps records nothing")
 
 
-def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> ReplayContext:
+def prepare_replay(scene: ReplayInput, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> ReplayContext:
     """`ask` is called for every request that is not recorded. `record` is called where a record would be written
     without a request: `ctx.now`, and announcements of calls that must not be repeated.
     """
     ticket, spec = scene.ticket, scene.spec
     steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _ClosedJournal(record), scene.steps)
     specs = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
-    models = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in specs.items()}
+    models = {role: ModelHandle(identity_of(model), model.params, ask, model.price) for role, model in specs.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
     files = Attachments(scene.run) if scene.run and scene.work.task.dataset.files else None
 
-    async def call(tool: Tool, called: Called, workplace: Workplace) -> Step:
+    async def call(tool: Tool, called: ToolCall, workplace: Workplace) -> Step:
         await ask([{"role": "assistant", "content": f"{called.tool}({called.arguments})"}], {}, [])
         raise NotRecordedError("code that runs on recorded steps calls no tool")
 
     bridge = Bridge()
     read = None if files is None else files.read
-    resources = Means(models, attempt_limits(spec), read, call=call, open_endpoint=bridge.open)
+    resources = AttemptResources(models, attempt_limits(spec), read, call=call, open_endpoint=bridge.open)
     return ReplayContext(steps, Context(ticket.sample, messages, steps, seed, resources), bridge)
 
 
-async def rehearse(scene: Scene) -> Rehearsed:
+async def rehearse(scene: ReplayInput) -> Rehearsal:
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait_forever() -> NoReturn:
@@ -115,7 +115,7 @@ async def rehearse(scene: Scene) -> Rehearsed:
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
         await wait_forever()
 
-    replay = set_stage(scene, ask, wait_forever)
+    replay = prepare_replay(scene, ask, wait_forever)
     solving = asyncio.ensure_future(_solve(scene, replay.ctx))
     settled = await _wait_until_quiet({solving, asked}, replay.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
@@ -128,7 +128,7 @@ async def rehearse(scene: Scene) -> Rehearsed:
     asked.cancel()
     await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
     await replay.close()
-    return Rehearsed(spent.replayed, spent.saved, asks)
+    return Rehearsal(spent.replayed, spent.saved, asks)
 
 
 async def _wait_until_quiet(futures: "set[asyncio.Future[None]]", steps: Steps) -> bool:
@@ -147,7 +147,7 @@ async def _wait_until_quiet(futures: "set[asyncio.Future[None]]", steps: Steps) 
     return False
 
 
-async def _solve(scene: Scene, ctx: Context) -> None:
+async def _solve(scene: ReplayInput, ctx: Context) -> None:
     """Errors are ignored: a solver that fails here fails in the run too, and is recorded there."""
     with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
         await scene.work.solver.solve(scene.ticket.sample, ctx)

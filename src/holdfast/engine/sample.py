@@ -18,8 +18,8 @@ from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import (
     NO_JUDGE_HISTORY,
+    AnswerToScore,
     JudgeHistory,
-    Judgement,
     Member,
     RepeatGroups,
     ScoreRecords,
@@ -29,12 +29,22 @@ from holdfast.engine.scoring import (
 from holdfast.errors import BadRecordError
 from holdfast.journal import Position
 from holdfast.journal.positions import Journal
-from holdfast.plan import Work
+from holdfast.plan import PreparedTask
 from holdfast.records import draft
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
 from holdfast.records.samples import Answer, Sample
-from holdfast.score.anomalies import VERSION, Expected, look_at
-from holdfast.solve import Context, LimitError, Means, Recorded, Scope, Solver, StepFailedError, Steps, UnconfirmedCall
+from holdfast.score.anomalies import VERSION, AnswerExpectations, find_anomalies
+from holdfast.solve import (
+    AttemptResources,
+    Context,
+    LimitError,
+    RecordedStep,
+    Scope,
+    Solver,
+    StepFailedError,
+    Steps,
+    UnconfirmedCall,
+)
 from holdfast.solve.steps import is_kept
 
 _ENDING_SECONDS = 2.0
@@ -46,7 +56,7 @@ _SOLVER_KINDS = {"solver", "cancelled", "record", "too_large", "tool", "sandbox"
 class KeyHistory(msgspec.Struct, frozen=True):
     """What the journal holds of a key: its steps, and how its attempts ended."""
 
-    steps: tuple[Recorded, ...] = ()
+    steps: tuple[RecordedStep, ...] = ()
     failures: dict[int, str] = msgspec.field(default_factory=dict)
     begun: tuple[UnconfirmedCall, ...] = ()
     """Announcements of calls that must not be made twice."""
@@ -62,13 +72,13 @@ class KeyHistory(msgspec.Struct, frozen=True):
         """Return the last attempt with a record: it was cut off, or it failed."""
         return max((*map(_attempt_in, self._scopes()), *self.failures), default=1)
 
-    def recorded(self, attempt: int) -> list[Recorded]:
+    def recorded(self, attempt: int) -> list[RecordedStep]:
         """Return the steps that an attempt replays: its own, those that succeeded before failures of infrastructure,
         and calls that must not be made twice.
         """
         if not self.steps:
             return []
-        carried: list[Recorded] = []
+        carried: list[RecordedStep] = []
         for each in self.steps:
             number = _attempt_in(each.step.scope)
             infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
@@ -99,15 +109,15 @@ NO_HISTORY = KeyHistory()
 class TaskSetup(msgspec.Struct, frozen=True):
     """What all samples of a task share: how they are solved and scored."""
 
-    work: Work
-    resources: Mapping[str, Means]
+    work: PreparedTask
+    resources: Mapping[str, AttemptResources]
     """By evaluated model."""
     scoring: ScoringSetup
     seconds: float | None
     seed: int
     secrets: tuple[str, ...] = ()
     """Removed from recorded failures."""
-    expected: Mapping[str, Expected] | None = None
+    expected: Mapping[str, AnswerExpectations] | None = None
     """By evaluated model, what answers should look like; None if anomalies are not looked for."""
     groups: RepeatGroups | None = None
     """Only for tasks with a scorer that needs all repeats of a sample at once."""
@@ -302,14 +312,14 @@ class Sampler:
         judge_history: JudgeHistory,
     ) -> ScoreRecords:
         """Return the records of all scores. `ticket`: that of any member; all have the same sample."""
-        judged: list[Judgement] = []
+        judged: list[AnswerToScore] = []
         for each in members:
             answer = each.answer
             if answer is None and each.position is not None:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
                 its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
-                judgement = Judgement(
+                judgement = AnswerToScore(
                     its, answer, each.n, setup.scoring.evaluation, setup.secrets, setup.work.task.counts
                 )
                 judged.append(judgement)
@@ -336,7 +346,7 @@ def _with_anomalies(ticket: Ticket, setup: TaskSetup, finished: SampleFinished) 
     if setup.expected is None:
         return finished
     try:
-        found = look_at(ticket.sample, finished.answer, setup.expected[ticket.cell.model])
+        found = find_anomalies(ticket.sample, finished.answer, setup.expected[ticket.cell.model])
     except (AttributeError, TypeError):  # a solver's answer may hold anything: saving rejects it
         return finished
     return msgspec.structs.replace(finished, anomalies=found, looked=VERSION)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from holdfast.plan import Work, data_lines, planned_lines
+from holdfast.plan import PreparedTask, data_lines, planned_lines
 from holdfast.records.facts import Cell
 from holdfast.records.samples import Sample
 from holdfast.spec import Spec
@@ -36,7 +36,7 @@ class Ticket(msgspec.Struct, frozen=True):
 class Tickets:
     """The keys of one cell that still need an answer, in plan order."""
 
-    def __init__(self, run: str, cell: Cell, spec: Spec, work: Work, is_open: Callable[[int], bool]) -> None:
+    def __init__(self, run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: Callable[[int], bool]) -> None:
         self.cell = cell
         self._stream = _tickets(run, cell, spec, work, is_open)
         self._ready: deque[Ticket] = deque()
@@ -67,7 +67,7 @@ class Tickets:
         return self._ready.popleft()
 
 
-def _tickets(run: str, cell: Cell, spec: Spec, work: Work, is_open: Callable[[int], bool]) -> Iterator[Ticket]:
+def _tickets(run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: Callable[[int], bool]) -> Iterator[Ticket]:
     """Walk the plan and the data side by side. Only the rows of open keys are decoded."""
     rows = _rows(run, cell, spec, work)
     number, make = next(rows, (0, None))
@@ -79,7 +79,7 @@ def _tickets(run: str, cell: Cell, spec: Spec, work: Work, is_open: Callable[[in
             yield Ticket(line.o, line.k, make(), cell)  # a copy for each repeat: a solver may change its row
 
 
-def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+def _rows(run: str, cell: Cell, spec: Spec, work: PreparedTask) -> "Iterator[tuple[int, Callable[[], Sample]]]":
     """Yield each row's number in the data file, and a function that makes its sample."""
     if not spec.record_data:
         yield from _rows_from_dataset(run, cell, spec, work)
@@ -88,7 +88,9 @@ def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, 
         yield line.r, line.sample
 
 
-def _rows_from_dataset(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+def _rows_from_dataset(
+    run: str, cell: Cell, spec: Spec, work: PreparedTask
+) -> "Iterator[tuple[int, Callable[[], Sample]]]":
     """With `record_data: false` the run holds only ids: take rows from the user's data, whose digests were checked."""
     given = work.samples(spec)
     for line in data_lines(run, cell):

@@ -20,14 +20,14 @@ from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.journal import Entry, Position, Reader
 from holdfast.journal.positions import Journal
-from holdfast.models.pacing.queue import Places
+from holdfast.models.pacing.queue import Slots
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.records import Draft, draft
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, Failure, SampleFinished, ScoreGiven, checked
 from holdfast.records.samples import Answer
-from holdfast.score import Scorer, ScoringFailed, judge, judge_group
-from holdfast.solve import Context, Means, Recorded, Scope, Steps
+from holdfast.score import Scorer, ScoringFailed, score_answer, score_group
+from holdfast.solve import AttemptResources, Context, RecordedStep, Scope, Steps
 from holdfast.spec import Counts
 from holdfast.state import Fold
 
@@ -36,7 +36,7 @@ _SHORTEST_SECONDS = 0.001
 _NOTHING_KEPT: Mapping[int, Mapping[str, KeptScores]] = {}
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class AnswerToScore(msgspec.Struct, frozen=True):
     """An answer that is to be scored. `of` is the number of its record."""
 
     ticket: Ticket
@@ -60,7 +60,7 @@ class JudgeHistory(msgspec.Struct, frozen=True):
     """Recorded replies of judges about an answer, and the number of this attempt at scoring it."""
 
     attempt: int = 1
-    steps: tuple[Recorded, ...] = ()
+    steps: tuple[RecordedStep, ...] = ()
 
 
 NO_JUDGE_HISTORY = JudgeHistory()
@@ -78,9 +78,9 @@ class ScoringSetup(msgspec.Struct, frozen=True):
 
     scorers: Sequence[Scorer]
     evaluation: str
-    places: Places
+    places: Slots
     """Limits how many answers are scored at a time."""
-    resources: Means
+    resources: AttemptResources
     """The models of the roles, for scorers that use judges; not the evaluated model."""
     seed: int = 0
     earlier: EarlierScores | None = None
@@ -95,7 +95,7 @@ class ScoringSetup(msgspec.Struct, frozen=True):
         return False
 
     @contextlib.asynccontextmanager
-    async def context(self, first: Judgement, journal: Journal, history: JudgeHistory) -> AsyncIterator[Context]:
+    async def context(self, first: AnswerToScore, journal: Journal, history: JudgeHistory) -> AsyncIterator[Context]:
         """Open the context through which scorers call judges: each call is a step in the evaluation's own scope."""
         name = f"score/{self.evaluation}/{history.attempt}"
         steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, history.steps)
@@ -108,7 +108,7 @@ class ScoringSetup(msgspec.Struct, frozen=True):
 
 
 async def score_all(
-    answers: Sequence[Judgement],
+    answers: Sequence[AnswerToScore],
     setup: ScoringSetup,
     flight: InFlightSample,
     closing: Callable[[], bool],
@@ -126,7 +126,7 @@ async def score_all(
     try:
         for scorer in setup.scorers:
             scores: list[list[ScoreGiven]] = []
-            for each_time in at_once(answers, scorer):
+            for each_time in batches_for(answers, scorer):
                 flight.since = clock()
                 before = () if scorer.group or not kept else _copied(kept, each_time[0], scorer)
                 if before:
@@ -149,18 +149,20 @@ async def score_all(
     return ScoreRecords(records, taken)
 
 
-async def _find_kept(answers: Sequence[Judgement], earlier: EarlierScores) -> Mapping[int, Mapping[str, KeptScores]]:
+async def _find_kept(
+    answers: Sequence[AnswerToScore], earlier: EarlierScores
+) -> Mapping[int, Mapping[str, KeptScores]]:
     """Return the scores to copy, by the answer's record and by scorer; empty if there are none."""
     found = await earlier.find(answers[0].ticket.cell.task, [(each.ticket.o, each.of) for each in answers])
     return {each.of: of_each for each, of_each in zip(answers, found, strict=True)} if any(found) else _NOTHING_KEPT
 
 
-def _copied(kept: Mapping[int, Mapping[str, KeptScores]], what: Judgement, scorer: Scorer) -> Sequence[ScoreGiven]:
+def _copied(kept: Mapping[int, Mapping[str, KeptScores]], what: AnswerToScore, scorer: Scorer) -> Sequence[ScoreGiven]:
     """Return the earlier scores of an unchanged scorer; empty if it must run."""
     return kept[what.of].get(scorer.name, NO_KEPT_SCORES).scores
 
 
-def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:
+def batches_for(answers: Sequence[AnswerToScore], scorer: Scorer) -> Sequence[Sequence[AnswerToScore]]:
     """Split the answers into the scorer's calls: one for each answer, or one for the whole group."""
     return [answers] if scorer.group else [[each] for each in answers]
 
@@ -173,7 +175,7 @@ def _with_duration(scores: list[list[ScoreGiven]], seconds: float) -> list[list[
 
 
 async def _score(
-    answers: Sequence[Judgement],
+    answers: Sequence[AnswerToScore],
     scorer: Scorer,
     flight: InFlightSample,
     closing: Callable[[], bool],
@@ -181,7 +183,7 @@ async def _score(
 ) -> list[list[ScoreGiven]]:
     """Run one scorer. One that hangs, or that cancels its own task, has failed."""
     try:
-        given = await judged(answers, scorer, ctx)
+        given = await apply_scorer(answers, scorer, ctx)
         if flight.task.cancelling():  # the scorer cancelled its own task and returned: take it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -192,7 +194,9 @@ async def _score(
     return given
 
 
-async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None = None) -> list[list[ScoreGiven]]:
+async def apply_scorer(
+    answers: Sequence[AnswerToScore], scorer: Scorer, ctx: Context | None = None
+) -> list[list[ScoreGiven]]:
     """Return one list per answer: its scores, or the failure of the scorer. The scorer does not see answers with a mark
     (such as `refused`) whose value the spec sets in `counts`.
     """
@@ -206,13 +210,13 @@ async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | No
     ]
 
 
-async def _call_scorer(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:
+async def _call_scorer(answers: Sequence[AnswerToScore], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:
     first = answers[0]
     try:
         if scorer.group:
-            scores = await judge_group(scorer, first.ticket.sample, [each.answer for each in answers], ctx)
+            scores = await score_group(scorer, first.ticket.sample, [each.answer for each in answers], ctx)
         else:
-            scores = [await judge(scorer, first.ticket.sample, first.answer, ctx)]
+            scores = [await score_answer(scorer, first.ticket.sample, first.answer, ctx)]
     except ScoringFailed as error:
         return _failed(answers, scorer, redacted(error.failure, first.secrets))
     except (JournalError, asyncio.CancelledError):
@@ -230,7 +234,7 @@ async def _call_scorer(answers: Sequence[Judgement], scorer: Scorer, ctx: Contex
     ]
 
 
-def _score_of_marked(what: Judgement, scorer: Scorer) -> ScoreGiven:
+def _score_of_marked(what: AnswerToScore, scorer: Scorer) -> ScoreGiven:
     """Return the score that `counts` gives a marked answer. One score, named like the scorer: its parts are unknown."""
     counts = getattr(what.counts, what.mark)
     why = f"the answer is {what.mark}, and counts.{what.mark} is {counts}"
@@ -240,7 +244,7 @@ def _score_of_marked(what: Judgement, scorer: Scorer) -> ScoreGiven:
     return msgspec.structs.replace(given, value=False) if counts == "wrong" else given
 
 
-def _failed(answers: Sequence[Judgement], scorer: Scorer, failure: Failure) -> list[list[ScoreGiven]]:
+def _failed(answers: Sequence[AnswerToScore], scorer: Scorer, failure: Failure) -> list[list[ScoreGiven]]:
     return [[ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, failure=failure)] for what in answers]
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.in_flight import InFlightSample
-from holdfast.errors import told
+from holdfast.errors import describe_error
 from holdfast.journal.ownership.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
 from holdfast.records.durations import Durations
 
@@ -32,7 +32,7 @@ _BEHIND_INTERVALS = 3
 _GUARD_END_SECONDS = 5.0
 
 
-class Orders(msgspec.Struct, frozen=True):
+class WatchdogOptions(msgspec.Struct, frozen=True):
     """What the watchdog needs to know about its run, and what it may do."""
 
     run: str
@@ -52,10 +52,10 @@ class Orders(msgspec.Struct, frozen=True):
     """Why the journal waits, if the disk is full."""
 
 
-class Watch:
+class Watchdog:
     """Keeps the lease of one engine up to date, from `start` to `end`."""
 
-    def __init__(self, engine: Engine, orders: Orders) -> None:
+    def __init__(self, engine: Engine, orders: WatchdogOptions) -> None:
         self._engine = engine
         self._orders = orders
         self._holder = this_process()
@@ -96,7 +96,7 @@ class Watch:
         try:
             await self._orders.obey()
         except Exception as error:  # noqa: BLE001 - a failed request must not stop the run
-            self._tell("run.watch_failed", told(error))
+            self._tell("run.watch_failed", describe_error(error))
 
     async def _write(self, lease: Lease) -> bool:
         """Write in a thread of its own: solvers may occupy all threads of the default pool."""
@@ -122,7 +122,7 @@ class Watch:
                 if self._obey_task is None or self._obey_task.done():  # one at a time: it may wait for a thread
                     self._obey_task = asyncio.ensure_future(self._obey())
             except Exception as error:  # noqa: BLE001 - the heartbeat must continue
-                self._tell("run.watch_failed", told(error))
+                self._tell("run.watch_failed", describe_error(error))
             await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
 
     @property

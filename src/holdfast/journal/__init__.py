@@ -12,14 +12,14 @@ docs/format.md describes the bytes, docs/reliability.md the promises and their t
 
 from holdfast.journal.appender import SEGMENT_BYTES
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, write_file
-from holdfast.journal.opening import Request
+from holdfast.journal.opening import OpenRequest
 from holdfast.journal.ownership.lock import Lock
 from holdfast.journal.paths import folder_name, journal_folder, run_folder
 from holdfast.journal.positions import START, Cursor, Damage, Entry, Position
 from holdfast.journal.reader import Reader
 from holdfast.journal.sealing import seal
 from holdfast.journal.verification import Verification, describe, verify
-from holdfast.journal.writer import Options, Writer, open_writer
+from holdfast.journal.writer import Writer, WriterOptions, open_writer
 
 __all__ = [
     "OS_DISK",
@@ -30,12 +30,12 @@ __all__ = [
     "Disk",
     "Entry",
     "Lock",
-    "Options",
+    "OpenRequest",
     "Position",
     "Reader",
-    "Request",
     "Verification",
     "Writer",
+    "WriterOptions",
     "describe",
     "folder_name",
     "journal_folder",

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from holdfast import files
-from holdfast.datasets import Content, Digests
+from holdfast.datasets import FileContent, ReferenceCache
 from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
@@ -42,7 +42,7 @@ class BlobStore:
         self._verified: set[str] = set()  # digests that this process has written or checked
         self._numbers = itertools.count(1)
 
-    def keep(self, content: Content | Reference, digests: Digests) -> Reference:
+    def keep(self, content: FileContent | Reference, digests: ReferenceCache) -> Reference:
         """Store content if it is missing, and return its reference. Durable after `sync`."""
         if isinstance(content, Reference):
             return self._take_over(content)
@@ -76,7 +76,7 @@ class BlobStore:
         if files.is_folder(self._folder):
             self._disk.sync_folder(self._folder)
 
-    def _write(self, content: Content) -> Reference:
+    def _write(self, content: FileContent) -> Reference:
         """Store content. The digest is computed from the bytes as they are stored, also if the file is changing."""
         fingerprint = Fingerprint(content)
         with self._temporary() as temporary:
@@ -182,7 +182,7 @@ def read_pieces(run: str, digest: str) -> Iterator[bytes]:
         raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
 
 
-def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
+def check_blob_files(run: str, digests: Iterable[str]) -> Iterator[str]:
     """One message for each of these blobs that is missing or damaged."""
     for digest in sorted(set(digests)):
         try:

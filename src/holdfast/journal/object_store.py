@@ -96,7 +96,7 @@ _AWS = {
 }
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ObjectInfo(msgspec.Struct, frozen=True):
     """An object in a listing."""
 
     name: str
@@ -122,7 +122,7 @@ class Objects(Protocol):
     def pieces(self, name: str) -> Iterator[bytes]:
         """An object's content, in pieces. StoreError if it does not exist."""
 
-    def listed(self, prefix: str) -> Iterator[Listed]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """All objects below a folder (`a/b`, without a trailing slash), at any depth."""
 
     def folders(self, prefix: str) -> list[str]:
@@ -219,13 +219,13 @@ class StoredObjects:
             for piece in obstore.get(self._store, self._prefix + name).stream(min_chunk_size=_PIECE_BYTES):
                 yield bytes(piece)
 
-    def listed(self, prefix: str) -> Iterator[Listed]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         import obstore
 
         with self._store_errors("list", prefix):
             for batch in obstore.list(self._store, prefix=self._prefix + prefix):
                 for each in batch:
-                    yield Listed(each["path"][len(self._prefix) :], each["size"])
+                    yield ObjectInfo(each["path"][len(self._prefix) :], each["size"])
 
     def folders(self, prefix: str) -> list[str]:
         import obstore

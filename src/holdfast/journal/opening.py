@@ -31,7 +31,7 @@ from holdfast.journal.start_copy import read_start
 from holdfast.records import Fence, draft, seed_of
 
 
-class Request(msgspec.Struct, frozen=True):
+class OpenRequest(msgspec.Struct, frozen=True):
     """What the caller knows about the run. `epoch` None takes the next one.
 
     `acknowledged_n` is the last record that a lease, mirror or index knows to have been durable. It was written under
@@ -61,7 +61,7 @@ class _End(msgspec.Struct, frozen=True):
     lost: tuple[tuple[Damage, str], ...] = ()
 
 
-def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Opened:
+def open_to_write(disk: Disk, folder: str, request: OpenRequest, hooks: Hooks) -> Opened:
     """Repair the journal in `folder` and start a new segment. The caller holds the run's lock.
 
     FencedError if a newer epoch wrote the journal; DamagedError if a segment was replaced by a link or folder.
@@ -89,7 +89,7 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
 
 
-def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: Request) -> int:
+def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: OpenRequest) -> int:
     """The last number that is known to have been durable, from the request or from the records in started.jsonl."""
     start = read_start(disk, os.path.dirname(folder))
     copied = [each.line.n for each in start.valid_in(chain)] if start.uid == request.uid else []

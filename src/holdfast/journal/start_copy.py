@@ -139,7 +139,7 @@ def _encode_line(line: Line, seed: int) -> bytes:
     return head + data + tail
 
 
-def is_start_new(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:
+def is_start_copy_current(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:
     """Whether the file holds exactly these lines."""
     return _read_bytes(disk, os.path.join(run, START_FILE)) == lines.encoded(uid)
 

@@ -49,7 +49,7 @@ def verify(
     folder: str,
     uid: str | None = None,
     disk: Disk = OS_DISK,
-    told: Progress | None = None,
+    progress: Progress | None = None,
     check: Callable[[Line], None] = lambda line: None,
 ) -> Verification:
     """Check every byte of a journal that is not being written. `check` raises DamagedError for a record whose data
@@ -62,7 +62,7 @@ def verify(
     records = last_n = 0
     begun = False
     try:
-        before, total = _layout(disk, folder, uid) if told is not None else ({}, 0)
+        before, total = _layout(disk, folder, uid) if progress is not None else ({}, 0)
         for found in reader.read():
             if isinstance(found, Damage):
                 damage.append(found)
@@ -71,8 +71,8 @@ def verify(
             if found.is_copy:
                 continue
             records, last_n = records + 1, found.line.n
-            if told is not None:
-                told(before.get(found.segment, 0) + found.end, total)
+            if progress is not None:
+                progress(before.get(found.segment, 0) + found.end, total)
             errors += _check_data(found.line, check)
             if found.line.t == "anomaly":
                 anomalies += _decode_anomaly(found.line)
@@ -171,7 +171,7 @@ def _check_file(
         content.close()
 
 
-def voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str]:
+def describe_voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str]:
     """Void bytes behind the fences, one line of text per segment. Cheap: no record is read."""
     segments = list_chain(disk, folder, uid).segments
     found: list[str] = []

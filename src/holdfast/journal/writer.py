@@ -34,9 +34,9 @@ from holdfast.errors import (
 )
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.mirror.uploader import BEAT_SECONDS, Keeping, Mirror
+from holdfast.journal.mirror.uploader import BEAT_SECONDS, MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects
-from holdfast.journal.opening import Opened, Request, open_to_write
+from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.journal.ownership.location import CHECK_SECONDS
 from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
@@ -68,7 +68,7 @@ Tell = Callable[[str, str], None]
 _Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: no caller waits for the acknowledgement
 
 
-class Mirroring(msgspec.Struct, frozen=True):
+class MirrorOptions(msgspec.Struct, frozen=True):
     """The run's mirror and its settings. `wait`: acknowledge a record only when it is durable in the mirror too."""
 
     objects: Objects
@@ -81,7 +81,7 @@ class Mirroring(msgspec.Struct, frozen=True):
     """How long `close` waits for the last records to reach the mirror."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class WriterOptions(msgspec.Struct, frozen=True):
     """Settings of a writer. None of them changes the bytes that are written. `tell` reports an event: it receives a
     dotted name and a sentence, from any thread.
     """
@@ -91,7 +91,7 @@ class Options(msgspec.Struct, frozen=True):
     tell: Tell = lambda event, detail: None
     clock: Callable[[], float] = time.time
     disk: Disk = OS_DISK
-    mirror: Mirroring | None = None
+    mirror: MirrorOptions | None = None
 
 
 class _FullDisk:
@@ -113,12 +113,14 @@ class _Parts(msgspec.Struct, frozen=True):
     full_disk: _FullDisk
 
 
-async def open_writer(run: str, request: Request, options: Options | None = None, lock: Lock | None = None) -> "Writer":
+async def open_writer(
+    run: str, request: OpenRequest, options: WriterOptions | None = None, lock: Lock | None = None
+) -> "Writer":
     """Lock, repair and open the journal in an existing run folder. HeldError if another process writes it.
 
     `lock`: one that the caller already holds. The writer releases it when it closes, and also if opening fails.
     """
-    settings = options or Options()
+    settings = options or WriterOptions()
     opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, settings, lock))
     try:
         parts = await asyncio.shield(opening)
@@ -131,7 +133,7 @@ async def open_writer(run: str, request: Request, options: Options | None = None
 class Writer:
     """One run's journal, open to append. Belongs to the event loop that opened it."""
 
-    def __init__(self, parts: _Parts, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, parts: _Parts, options: WriterOptions, loop: asyncio.AbstractEventLoop) -> None:
         self._parts = parts
         self._options = options
         self._loop = loop
@@ -473,11 +475,11 @@ class Writer:
             again = f"holdfast resume {shlex.quote(run)}"
             self._options.tell("mirror.behind", f"{left}; they are safe here, and the next start sends them: {again}")
 
-    def _start_mirror(self, settings: Mirroring | None) -> Mirror | None:
+    def _start_mirror(self, settings: MirrorOptions | None) -> MirrorUploader | None:
         if settings is None:
             return None
         parts = self._parts
-        keeping = Keeping(
+        keeping = UploadSettings(
             tip=lambda: self.acknowledged,
             tell=self._options.tell,
             lost=self._lose,
@@ -486,12 +488,12 @@ class Writer:
             seconds=settings.seconds,
             beat_seconds=settings.beat_seconds,
         )
-        mirror = Mirror(parts.run, parts.uid, settings.objects, settings.epoch, keeping)
+        mirror = MirrorUploader(parts.run, parts.uid, settings.objects, settings.epoch, keeping)
         mirror.start()
         return mirror
 
 
-def _open(run: str, request: Request, options: Options, held: Lock | None) -> _Parts:
+def _open(run: str, request: OpenRequest, options: WriterOptions, held: Lock | None) -> _Parts:
     """Take the lock, start the sealer, repair and open the journal. Runs in a thread, because it reads and syncs."""
     with _naming(run):
         lock = held or Lock(run, options.lock_seconds)

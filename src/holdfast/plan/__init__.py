@@ -1,7 +1,7 @@
 """Plans: turns a spec into the exact list of keys, and stores keys and rows in the files that pin a run."""
 
 from holdfast.plan.differences import changed_inputs, changed_rows
-from holdfast.plan.extension import Extension, Replacement
+from holdfast.plan.extension import PlanExtension, PlanReplacement
 from holdfast.plan.files import (
     DATA,
     PLAN,
@@ -21,14 +21,14 @@ from holdfast.plan.files import (
     rows_of,
 )
 from holdfast.plan.planner import (
-    Planned,
+    PreparedTask,
     Rows,
-    Work,
+    WrittenPlan,
     check_groups,
     inputs_of,
-    judges_of,
     models_of,
     prepare,
+    scoring_roles,
     survey,
     write_plan,
 )
@@ -38,14 +38,14 @@ __all__ = [
     "PLAN",
     "RESTORE",
     "DataLine",
-    "Extension",
     "Flaw",
+    "PlanExtension",
     "PlanLine",
-    "Planned",
-    "Replacement",
+    "PlanReplacement",
+    "PreparedTask",
     "Rows",
     "StoredRows",
-    "Work",
+    "WrittenPlan",
     "changed_inputs",
     "changed_rows",
     "check_blobs",
@@ -55,13 +55,13 @@ __all__ = [
     "data_lines",
     "find_problem",
     "inputs_of",
-    "judges_of",
     "models_of",
     "originals",
     "planned_lines",
     "prepare",
     "read_lines",
     "rows_of",
+    "scoring_roles",
     "survey",
     "write_plan",
 ]

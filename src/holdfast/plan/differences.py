@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.plan.files import PlanLine, planned_lines
-from holdfast.plan.planner import Work, cell_lines, inputs_of
+from holdfast.plan.planner import PreparedTask, cell_lines, inputs_of
 from holdfast.records.facts import Cell, Change, TaskInputs
 from holdfast.records.keys import parse_key
 from holdfast.spec import Model, Spec
@@ -17,7 +17,7 @@ _LISTED_MAX = 3
 """How many added, removed or changed samples an error lists."""
 
 
-def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) -> list[Change]:
+def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, PreparedTask]) -> list[Change]:
     """Return changes that no field of the spec shows: of a solver's code, or of the examples."""
     changes = []
     for name, given in inputs_of({name: work for name, work in works.items() if name in stored}).items():
@@ -31,7 +31,7 @@ def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) 
     return changes
 
 
-def changed_rows(run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> list[Change]:
+def changed_rows(run: str, spec: Spec, works: Mapping[str, PreparedTask], cells: Sequence[Cell]) -> list[Change]:
     """Return the tasks whose data differs from the plan, with the samples that were added, removed or changed."""
     models = {model.name: model for model in spec.models}
     changes = []
@@ -73,7 +73,7 @@ class MismatchError(Exception):
     """A planned key is missing from the given keys, or its digest differs."""
 
 
-def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> bool:
+def _is_same(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Sequence[Cell]) -> bool:
     stored = [planned_lines(run, cell) for cell in cells]
     try:
         return not any(new for _, new in is_new(stored, cell_lines(spec, work, model, work.samples(spec))))
@@ -81,7 +81,7 @@ def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cel
         return False
 
 
-def _describe(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> str:
+def _describe(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Sequence[Cell]) -> str:
     """Summarise the differences for an error. Holds both plans in memory, so it is only called for a refusal."""
     was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
     now = dict(_firsts(cell_lines(spec, work, model, work.samples(spec))))
@@ -107,5 +107,5 @@ def _describe_keys(keys: Sequence[str], what: str) -> str:
     return f"{len(keys)} {'sample' if len(keys) == 1 else 'samples'} {what} ({ids}{more})"
 
 
-def _has_data(work: Work) -> bool:
+def _has_data(work: PreparedTask) -> bool:
     return work.rows is not None or os.path.exists(work.task.dataset.path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.datasets import Columns, resolved
+from holdfast.datasets import Columns, resolve_columns
 from holdfast.journal.blobs import BlobStore
 from holdfast.plan.differences import MismatchError, changed_rows, is_new
 from holdfast.plan.files import (
@@ -22,8 +22,17 @@ from holdfast.plan.files import (
     planned_lines,
     read_lines,
 )
-from holdfast.plan.planner import Planned, Work, cell_digest, cell_lines, data_line, keep_shots, key_digest, models_of
-from holdfast.records.facts import Block, Cell, Change, Stored
+from holdfast.plan.planner import (
+    PreparedTask,
+    WrittenPlan,
+    cell_digest,
+    cell_lines,
+    data_line,
+    keep_shots,
+    key_digest,
+    models_of,
+)
+from holdfast.records.facts import Block, Cell, Change, StoredFile
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Sample
 from holdfast.spec import Model, Spec
@@ -31,10 +40,10 @@ from holdfast.spec import Model, Spec
 _data_line = msgspec.json.Decoder(DataLine)
 
 
-class Extension:
+class PlanExtension:
     """The keys of a spec that the blocks of a run do not have yet."""
 
-    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], blocks: Sequence[Block]) -> None:
+    def __init__(self, run: str, spec: Spec, works: Mapping[str, PreparedTask], blocks: Sequence[Block]) -> None:
         self._run = run
         self._spec = spec
         self._works = works
@@ -65,7 +74,7 @@ class Extension:
         """Return the number of new keys."""
         return sum(1 for task in self._works for model in self._models(task) for _ in self._new(task, model))
 
-    def write(self) -> Planned:
+    def write(self) -> WrittenPlan:
         """Write the data and plan files of the block, synced."""
         data_file = LineFile(data_path(self._run, self.number))
         starts: dict[str, int] = {}
@@ -76,7 +85,7 @@ class Extension:
         plan_file = LineFile(plan_path(self._run, self.number))
         cells: list[Cell] = []
         plan = plan_file.write(self._plan(plan_file, starts, cells))
-        return Planned(plan, data, tuple(cells))
+        return WrittenPlan(plan, data, tuple(cells))
 
     def _models(self, task: str) -> list[Model]:
         return models_of(self._spec, self._works[task].task)
@@ -102,7 +111,7 @@ class Extension:
                 if number not in heads:
                     continue
                 heads = [next(rows, 0) if head == number else head for rows, head in zip(sources, heads, strict=True)]
-                columns = columns or resolved(sample.row, work.columns)
+                columns = columns or resolve_columns(sample.row, work.columns)
                 yield data_line(file.count + 1, sample, columns, self._spec)
 
     def _plan(self, file: LineFile, starts: Mapping[str, int], cells: list[Cell]) -> Iterator[bytes]:
@@ -132,14 +141,14 @@ def _row_numbers(lines: Iterator[PlanLine]) -> Iterator[int]:
             yield last
 
 
-class Replacement:
+class PlanReplacement:
     """New plan lines for existing cells, after a model without any answer was corrected in the spec."""
 
     def __init__(
         self,
         run: str,
         spec: Spec,
-        works: Mapping[str, Work],
+        works: Mapping[str, PreparedTask],
         cells: Sequence[Cell],
         renamed: Mapping[str, str],
         number: int,
@@ -152,7 +161,7 @@ class Replacement:
         self._renamed = renamed
         self._number = number
 
-    def write(self) -> tuple[Stored, tuple[Cell, ...]]:
+    def write(self) -> tuple[StoredFile, tuple[Cell, ...]]:
         """Write the plan file. Returns its count, digest and size, and the cells in it."""
         file = LineFile(plan_path(self._run, self._number))
         made: list[Cell] = []
@@ -180,7 +189,7 @@ class Replacement:
             key = parse_key(line.k)._replace(model=name)
             yield msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
 
-    def _rows(self, cell: Cell, work: Work) -> Iterator[tuple[int, Sample]]:
+    def _rows(self, cell: Cell, work: PreparedTask) -> Iterator[tuple[int, Sample]]:
         """Yield the samples with their row numbers, from the stored rows, or from the data file if the run stores none.
         Both have the same order.
         """

@@ -17,12 +17,12 @@ import xxhash
 
 from holdfast.errors import DamagedError, JournalError
 from holdfast.files import status_of
-from holdfast.journal.blobs import check_kept
+from holdfast.journal.blobs import check_blob_files
 from holdfast.journal.content import SealedContent, open_content
 from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
 from holdfast.journal.frames import pack
 from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.facts import Block, Cell, Stored, TaskInputs
+from holdfast.records.facts import Block, Cell, StoredFile, TaskInputs
 from holdfast.records.references import Reference, parse_reference, references_in
 from holdfast.records.samples import Row, Sample
 from holdfast.spec import Spec
@@ -43,7 +43,7 @@ class LineFile:
         self.count = 0
         self.bytes = 0
 
-    def write(self, lines: Iterable[bytes]) -> Stored:
+    def write(self, lines: Iterable[bytes]) -> StoredFile:
         """Write all lines, synced, and rename the file into place. A crash before that leaves only a temporary file."""
         temporary = f"{self._path}.tmp"
         remove_if_there(self._disk, temporary)
@@ -58,7 +58,7 @@ class LineFile:
             self._disk.close(handle)
         self._disk.replace(temporary, self._path)
         self._disk.sync_folder(os.path.dirname(self._path))
-        return Stored(self.count, self._digest.hexdigest(), size)
+        return StoredFile(self.count, self._digest.hexdigest(), size)
 
     def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         buffer = bytearray()
@@ -103,14 +103,14 @@ def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[byt
         raise DamagedError(f"{path} ends in the middle of a line; {RESTORE}")
 
 
-def digest_file(path: str) -> Stored:
+def digest_file(path: str) -> StoredFile:
     """Return the line count and digest of a file, to compare with its record."""
     digest = xxhash.xxh3_128()
     count = 0
     for line in read_lines(path):
         digest.update(line + b"\n")
         count += 1
-    return Stored(count, digest.hexdigest())
+    return StoredFile(count, digest.hexdigest())
 
 
 def plan_path(run: str, block: int = 1) -> str:
@@ -122,7 +122,7 @@ def data_path(run: str, block: int = 1) -> str:
     return os.path.join(run, DATA if block == 1 else f"data-{block}.jsonl.zst")
 
 
-def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]]":
+def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, StoredFile]]":
     """Yield every plan and data file of a run, with the count and digest that the journal records."""
     for block in blocks:
         yield plan_path(run, block.number), block.plan
@@ -246,7 +246,7 @@ def check_sizes(run: str, blocks: Iterable[Block]) -> list[Flaw]:
     return [Flaw(path, problem) for path, problem in found if problem]
 
 
-def find_problem(path: str, stored: Stored) -> str:
+def find_problem(path: str, stored: StoredFile) -> str:
     """Describe what is wrong with one file; empty if it matches its record."""
     problem = _find_size_problem(path, stored)
     if problem:
@@ -262,7 +262,7 @@ def find_problem(path: str, stored: Stored) -> str:
     return "" if found.digest == stored.digest else "is damaged: its content is not what was written"
 
 
-def _find_size_problem(path: str, stored: Stored) -> str:
+def _find_size_problem(path: str, stored: StoredFile) -> str:
     try:
         found = status_of(path)
         if found is None:
@@ -293,7 +293,7 @@ def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str
         if key in seen:
             continue
         seen.add(key)
-        yield from check_kept(run, [reference.digest])
+        yield from check_blob_files(run, [reference.digest])
 
 
 def _references_of(

@@ -18,19 +18,19 @@ import xxhash
 from holdfast.datasets import (
     BadFileError,
     Columns,
-    Content,
-    Digests,
     FileColumns,
+    FileContent,
     Keep,
+    ReferenceCache,
     open_rows,
-    resolved,
+    resolve_columns,
     rows_in_memory,
     samples,
 )
 from holdfast.errors import DataError, SpecError
 from holdfast.journal.blobs import BlobStore
 from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
-from holdfast.records.facts import Cell, Stored, TaskInputs
+from holdfast.records.facts import Cell, StoredFile, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
 from holdfast.records.samples import Row, Sample
@@ -46,7 +46,7 @@ Rows = Sequence[Row]
 """Rows in memory, for a task written in Python."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class PreparedTask(msgspec.Struct, frozen=True):
     """A task with its solver, prompt and data source resolved, ready to be planned and run."""
 
     task: Task
@@ -54,9 +54,9 @@ class Work(msgspec.Struct, frozen=True):
     prompt: Prompt
     renderer: Renderer
     rows: Rows | None = None
-    digests: Digests = msgspec.field(default_factory=Digests)
+    digests: ReferenceCache = msgspec.field(default_factory=ReferenceCache)
     """References to the files that its rows name."""
-    shot_files: Mapping[Reference, Content] = msgspec.field(default_factory=dict)
+    shot_files: Mapping[Reference, FileContent] = msgspec.field(default_factory=dict)
     """Source of each file that the examples name; empty if the run already stores them."""
     counted: Callable[[], None] | None = None
     """Called after each row that is read, for progress."""
@@ -119,11 +119,11 @@ class _DataPart(msgspec.Struct, frozen=True):
     count: int
 
 
-class Planned(msgspec.Struct, frozen=True):
+class WrittenPlan(msgspec.Struct, frozen=True):
     """The plan and data files as written, and the position of each cell."""
 
-    plan: Stored
-    data: Stored
+    plan: StoredFile
+    data: StoredFile
     cells: tuple[Cell, ...]
 
 
@@ -133,12 +133,12 @@ def prepare(
     solvers: Mapping[str, Any],
     stored: Mapping[str, TaskInputs] | None = None,
     counted: Callable[[], None] | None = None,
-) -> dict[str, Work]:
+) -> dict[str, PreparedTask]:
     """Resolve every task's solver and prompt. `rows` and `solvers` hold objects that a script passed; `stored` holds
     the run's copies, for examples whose file is missing. `counted` is called for each row that is read later.
     """
     works = {}
-    digests = Digests()
+    digests = ReferenceCache()
     for index, task in enumerate(spec.tasks):
         place = f"tasks[{index}]"
         if not task.dataset.path and task.name not in rows:
@@ -151,7 +151,7 @@ def prepare(
         _check_roles(solver, spec, f"{place}.solver")
         if solver.counts_cost:
             check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent calls no roles
-        found: dict[Reference, Content] = {}
+        found: dict[Reference, FileContent] = {}
         shots = _select_shots(
             task, place, (stored or {}).get(task.name, TaskInputs()).shots, _record_sources(digests, found)
         )
@@ -160,11 +160,11 @@ def prepare(
             renderer = Renderer(prompt)
         except SpecError as error:
             raise SpecError(f"{place}.prompt: {error}") from error
-        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
+        works[task.name] = PreparedTask(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
     return works
 
 
-def judges_of(spec: Spec, works: Mapping[str, Work]) -> frozenset[str]:
+def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[str]:
     """Return the roles that no solver can call, so that changing them only affects scores. User code and external
     programs may call any role, so with them no role qualifies.
     """
@@ -181,7 +181,7 @@ def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
             raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
 
 
-def survey(spec: Spec, works: Mapping[str, Work]) -> int:
+def survey(spec: Spec, works: Mapping[str, PreparedTask]) -> int:
     """Read all data, render every prompt, and return the number of keys. SpecError for anything that cannot run."""
     planned = 0
     missing = set(spec.samples or ())
@@ -209,7 +209,7 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
     return planned
 
 
-def check_groups(spec: Spec, works: Mapping[str, Work]) -> None:
+def check_groups(spec: Spec, works: Mapping[str, PreparedTask]) -> None:
     """SpecError if no row has the group column. Single rows may lack it: their samples belong to no group."""
     for index, (name, work) in enumerate(works.items()):
         column, place = work.task.dataset.group, f"tasks[{index}].dataset"
@@ -229,7 +229,7 @@ def check_groups(spec: Spec, works: Mapping[str, Work]) -> None:
             raise SpecError(f"{place}: {error}") from error
 
 
-def _refuse_unknown(missing: set[str], spec: Spec, works: Mapping[str, Work]) -> None:
+def _refuse_unknown(missing: set[str], spec: Spec, works: Mapping[str, PreparedTask]) -> None:
     """SpecError for selected samples that no task has. Reads everything again, because `limit` may have hidden them."""
     whole = msgspec.structs.replace(spec, samples=None, limit=None)
     ids: dict[str, None] = {}
@@ -248,14 +248,14 @@ def models_of(spec: Spec, task: Task) -> list[Model]:
     return [model for model in spec.models if task.models is None or model.name in task.models]
 
 
-def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
+def inputs_of(works: Mapping[str, PreparedTask]) -> dict[str, TaskInputs]:
     """Return the inputs of the tasks that no field of the spec shows: code digests of solvers, and examples."""
     return {
         name: TaskInputs(work.solver.digest(), [shot.row for shot in work.prompt.shots]) for name, work in works.items()
     }
 
 
-def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str = "") -> Planned:
+def write_plan(folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str = "") -> WrittenPlan:
     """Write files, data and plan of a surveyed spec into a run's folder, synced. File content that only the run
     `parent` stores is copied from there.
     """
@@ -269,10 +269,10 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(folder, plan_file, spec, works, parts, cells))
-    return Planned(plan, data, tuple(cells))
+    return WrittenPlan(plan, data, tuple(cells))
 
 
-def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
+def keep_shots(works: Mapping[str, PreparedTask], store: BlobStore) -> None:
     """Store the files of the examples. When this returns, all stored files are durable."""
     for work in works.values():
         work.keep_shots(store)
@@ -280,13 +280,13 @@ def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
 
 
 def _data_lines(
-    file: LineFile, spec: Spec, works: Mapping[str, Work], parts: dict[str, _DataPart], store: BlobStore
+    file: LineFile, spec: Spec, works: Mapping[str, PreparedTask], parts: dict[str, _DataPart], store: BlobStore
 ) -> Iterator[bytes]:
     for name, work in works.items():
         at, before = file.bytes, file.count
         columns: Columns | None = None
         for sample in work.samples(spec, surveyed=True, store=store):
-            columns = columns or resolved(sample.row, work.columns)
+            columns = columns or resolve_columns(sample.row, work.columns)
             yield data_line(file.count + 1, sample, columns, spec)
         parts[name] = _DataPart(at, before, file.count - before)
 
@@ -295,7 +295,7 @@ def _plan_lines(
     folder: str,
     file: LineFile,
     spec: Spec,
-    works: Mapping[str, Work],
+    works: Mapping[str, PreparedTask],
     parts: Mapping[str, _DataPart],
     cells: list[Cell],
 ) -> Iterator[bytes]:
@@ -308,7 +308,7 @@ def _plan_lines(
             cells.append(Cell(name, model.name, first, file.count - first, at, part.at))
 
 
-def _stored_samples(folder: str, spec: Spec, work: Work, part: _DataPart) -> Iterator[Sample]:
+def _stored_samples(folder: str, spec: Spec, work: PreparedTask, part: _DataPart) -> Iterator[Sample]:
     """Yield the task's samples from the stored rows: faster than reading the source again, and certainly the same."""
     if not spec.record_data:
         return work.samples(spec, surveyed=True)
@@ -324,7 +324,7 @@ def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> byte
 
 
 def cell_lines(
-    spec: Spec, work: Work, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
+    spec: Spec, work: PreparedTask, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
 ) -> Iterator[PlanLine]:
     """Yield the plan lines of one cell. Its first key has ordinal `first`; its rows follow row `first_row`."""
     digest = cell_digest(spec, work, model)
@@ -352,7 +352,7 @@ def _repeat_digest(sample: "xxhash.xxh3_128", repeat: int) -> str:
     return digest.hexdigest()
 
 
-def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
+def cell_digest(spec: Spec, work: PreparedTask, model: Model) -> bytes:
     """Digest what all keys of a cell share: everything besides the row that can change an answer."""
     task = work.task
     inputs = {
@@ -367,12 +367,12 @@ def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     return xxhash.xxh3_128_digest(_canonical(inputs))
 
 
-def _record_sources(digests: Digests, found: dict[Reference, Content]) -> Keep:
+def _record_sources(digests: ReferenceCache, found: dict[Reference, FileContent]) -> Keep:
     """Return a `Keep` that stores nothing, and records in `found` where content comes from."""
 
-    def keep(content: Content | Reference) -> Reference:
+    def keep(content: FileContent | Reference) -> Reference:
         reference = digests.reference(content)
-        if isinstance(content, Content):
+        if isinstance(content, FileContent):
             found[reference] = content
         return reference
 
@@ -406,7 +406,7 @@ def _restore_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, 
     return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
 
 
-def _check_prompt(work: Work, sample: Sample, place: str) -> None:
+def _check_prompt(work: PreparedTask, sample: Sample, place: str) -> None:
     try:
         messages = work.renderer.messages(sample)
     except SpecError as error:

@@ -17,7 +17,7 @@ from holdfast.records.record_types import Anomaly, Segment
 from holdfast.records.samples import Answer, Message, Row, Usage
 
 
-class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file beside the journal (plan or data), pinned by its number of lines and the digest of its content."""
 
     count: Count
@@ -58,8 +58,8 @@ class Block(msgspec.Struct, frozen=True):
     """
 
     number: Count
-    plan: Stored
-    data: Stored | None
+    plan: StoredFile
+    data: StoredFile | None
     """None if it replaces cells: their rows stay in the old data file."""
     cells: tuple[Cell, ...]
     """The cells that no later block replaces."""
@@ -79,8 +79,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run_id: str
     spec: dict[str, Any]
-    plan: Stored
-    data: Stored
+    plan: StoredFile
+    data: StoredFile
     cells: tuple[Cell, ...] = ()
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -114,8 +114,8 @@ class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
 
     changes: tuple[Change, ...]
     spec: dict[str, Any]
-    plan: Stored
-    data: Stored
+    plan: StoredFile
+    data: StoredFile
     cells: tuple[Cell, ...]
     inputs: dict[str, TaskInputs] = msgspec.field(default_factory=dict)
     code: dict[str, str] = msgspec.field(default_factory=dict)
@@ -130,7 +130,7 @@ class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
 
     changes: tuple[Change, ...]
     spec: dict[str, Any]
-    plan: Stored
+    plan: StoredFile
     cells: tuple[Cell, ...]
     block: Count
     code: dict[str, str] = msgspec.field(default_factory=dict)
@@ -179,7 +179,7 @@ class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request, stored without the parts that earlier steps of the same key already contain.
 
     Its messages are the first `keep` messages of step `after`, that step's answer, and then `new`. Its parameters and
@@ -200,14 +200,14 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         """The numbers of the steps that are needed to reconstruct this request."""
         return {self.after, self.params_of, self.tools_of} - {0}
 
-    def renumbered(self, numbers: dict[int, int]) -> "Asked":
+    def renumbered(self, numbers: dict[int, int]) -> "StoredRequest":
         """The same request with new numbers for the steps that it needs."""
         after, params_of, tools_of = (
             numbers[each] if each else 0 for each in (self.after, self.params_of, self.tools_of)
         )
         return msgspec.structs.replace(self, after=after, params_of=params_of, tools_of=tools_of)
 
-    def filled(self, earlier: Mapping[int, "Asked"]) -> "Asked":
+    def filled(self, earlier: Mapping[int, "StoredRequest"]) -> "StoredRequest":
         """The same request with the parameters and tools of earlier steps. Those of a lost step are left out."""
         params, tools = earlier.get(self.params_of, self).params, earlier.get(self.tools_of, self).tools
         return msgspec.structs.replace(self, params=params, tools=tools)
@@ -221,7 +221,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-class Called(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool call: the tool's name and its arguments."""
 
     tool: str
@@ -235,7 +235,7 @@ class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str
     q: str
     c: Count = 0
-    called: Called | None = None
+    called: ToolCall | None = None
 
 
 class StepId(msgspec.Struct, frozen=True, array_like=True):
@@ -278,7 +278,7 @@ class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     link: str = ""
 
 
-class Files(msgspec.Struct, frozen=True, omit_defaults=True):
+class FileChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a call changed in its sample's sandbox. All content is durable before the step is."""
 
     before: str
@@ -313,15 +313,15 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     q: str
     c: Count = 0
     kind: str = "generate"
-    asked: Asked | None = None
-    called: Called | None = None
+    asked: StoredRequest | None = None
+    called: ToolCall | None = None
     once: bool = False
     """The call must not be made twice: a later attempt receives this result, however the first attempt ended."""
     answer: Answer | None = None
     value: Any = msgspec.UNSET
     failure: Failure | None = None
     cancelled: bool = False
-    files: Files | None = None
+    files: FileChanges | None = None
     """Set if the call changed files of its sample's sandbox."""
     seconds: Seconds = 0.0
     timing: Timing | None = None
@@ -478,7 +478,7 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """The evaluation from which the score was copied. The scorer did not run again."""
 
 
-class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
+class AnomaliesRechecked(msgspec.Struct, frozen=True, omit_defaults=True):
     """The anomalies that another version of the checks finds in the answer in record `of`. They replace earlier ones.
 
     It is an `anomaly` record with a key; anomaly records without a key are about lost bytes of the journal.
@@ -517,7 +517,7 @@ FACTS: dict[str, type[msgspec.Struct]] = {
     "score": ScoreGiven,
     "score.started": ScoringStarted,
     "anomaly": Anomaly,
-    "anomaly of a key": LookedAgain,
+    "anomaly of a key": AnomaliesRechecked,
     "totals": Totals,
     "note": Note,
 }

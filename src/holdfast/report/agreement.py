@@ -29,11 +29,11 @@ class Agreement(msgspec.Struct, frozen=True):
     kappa: float | None = None
 
     def __str__(self) -> str:
-        told = [f"Krippendorff's alpha {_number(self.alpha)}"]
+        measures = [f"Krippendorff's alpha {_number(self.alpha)}"]
         if len(self.judges) == 2:
-            told.append(f"Cohen's kappa {_number(self.kappa)}")
-        told.append(f"pairwise agreement {_number(self.agreement)}")
-        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(told)}"
+            measures.append(f"Cohen's kappa {_number(self.kappa)}")
+        measures.append(f"pairwise agreement {_number(self.agreement)}")
+        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(measures)}"
 
 
 def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:

@@ -200,8 +200,3 @@ def _add(one: CostLine, other: CostLine) -> CostLine:
 def _sum(amounts: Iterable[float | None]) -> float | None:
     known = [each for each in amounts if each is not None]
     return sum(known) if known else None
-
-
-# Old names, until every importer is renamed.
-Told = StoredSpec
-summed = sum_costs

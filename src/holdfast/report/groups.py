@@ -89,7 +89,3 @@ def _name(value: Any) -> str:
     if len(text) > _NAME_MAX:
         return xxhash.xxh3_128_hexdigest(text.encode())
     return text if text.strip() else ""
-
-
-# Old names, until every importer is renamed.
-Groups = SampleGroups

@@ -58,10 +58,3 @@ def progress_html(progress: Progress, now: float) -> str:
     done = progress.finished + progress.failed
     shown = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
     return f"<div>{shown} {html.escape(one_line(progress_line(progress, now)))}</div>"
-
-
-# Old names, until every importer is renamed.
-line_of = progress_line
-bar_of = progress_bar
-html_of = progress_html
-told_jobs = jobs_text

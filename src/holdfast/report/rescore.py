@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.schedule import Ticket
-from holdfast.engine.scoring import Judgement, judged
+from holdfast.engine.scoring import AnswerToScore, apply_scorer
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records.built_in import normalized
@@ -20,12 +20,12 @@ from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.records.samples import Sample
 from holdfast.report.costs import StoredSpec
-from holdfast.score import BUILT_IN, Scorer, identity
+from holdfast.score import SCORERS, Scorer, identity
 from holdfast.score.definition import Extractor
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.state import Index, MadeRow
 
-_MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
+_MAY_DIFFER = {SCORERS[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _TRANSIENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures caused by the process, not by the answer: scoring again may succeed."""
 _finished = FactDecoder(SampleFinished)
@@ -56,7 +56,7 @@ async def rescore(index: Index, evaluation: str) -> Rescored:
             for answer in _answers(index, reader, cell, evaluation):
                 recorded = {each.scorer: each for each in index.made_of(answer.ticket.o, answer.of, evaluation)}
                 for scorer in scorers[cell.task]:
-                    (given,) = await judged([answer], scorer)
+                    (given,) = await apply_scorer([answer], scorer)
                     for each in given:
                         counts[each.scorer] += 1
                         found.differences += _differs(reader, answer, each, recorded.get(each.scorer))
@@ -80,7 +80,7 @@ def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> d
     return found
 
 
-def _rebuild(stored: Any, known: Mapping[str, Scorer | Extractor] = BUILT_IN) -> Any:
+def _rebuild(stored: Any, known: Mapping[str, Scorer | Extractor] = SCORERS) -> Any:
     """A scorer or an extractor as it was recorded, with its parts. KeyError if one does not come with Holdfast."""
     if isinstance(stored, list):
         return [_rebuild(each, known) for each in stored]
@@ -114,7 +114,7 @@ def _with_parts(scorer: Scorer) -> Iterator[Scorer]:
         yield from _with_parts(part)
 
 
-def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Iterator[Judgement]:
+def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Iterator[AnswerToScore]:
     """The finished answers of a cell, each with its sample. Index and plan are read side by side."""
     counts = StoredSpec.of(index.story.spec).counts(cell.task)
     rows = index.answers("finished", cell.first, cell.count)
@@ -126,7 +126,7 @@ def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Itera
             return
         entry = reader.record_at(row.segment, row.at_byte) if row.o == ticket.o else None
         if entry is not None:
-            yield Judgement(ticket, _finished.decode(entry.line).answer, row.n, evaluation, (), counts)
+            yield AnswerToScore(ticket, _finished.decode(entry.line).answer, row.n, evaluation, (), counts)
 
 
 def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
@@ -143,7 +143,7 @@ def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
         yield Ticket(line.o, line.k, made, cell)
 
 
-def _differs(reader: Reader, answer: Judgement, now: ScoreGiven, recorded: MadeRow | None) -> Iterator[str]:
+def _differs(reader: Reader, answer: AnswerToScore, now: ScoreGiven, recorded: MadeRow | None) -> Iterator[str]:
     if recorded is None or not recorded.position.n:
         return  # not scored, or only set by hand
     before = _failure(reader, recorded) if recorded.failure else ""

@@ -115,7 +115,3 @@ def _row_of(run: str, cell: Cell, number: int) -> Row | None:
             row: Row | None = _row.decode(line.row)
             return row
     return None
-
-
-# Old names, until every importer is renamed.
-Wanted = KeyFilter

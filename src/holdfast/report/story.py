@@ -17,10 +17,8 @@ from holdfast.journal.ownership.lease import InFlight
 from holdfast.records import Line
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import (
-    Asked,
-    Called,
     Failure,
-    Files,
+    FileChanges,
     RunResumed,
     SampleFailed,
     SampleFinished,
@@ -28,6 +26,8 @@ from holdfast.records.facts import (
     Spent,
     Step,
     StepStarted,
+    StoredRequest,
+    ToolCall,
 )
 from holdfast.records.samples import Answer, Message, Row, Usage
 from holdfast.spec import Price
@@ -65,10 +65,10 @@ class StepStory(msgspec.Struct, frozen=True):
     failure: Failure | None
     cancelled: bool
     kind: str = "generate"
-    called: Called | None = None
+    called: ToolCall | None = None
     value: Any = None
     """The result of a tool or of the clock."""
-    files: Files | None = None
+    files: FileChanges | None = None
     """What the call changed in the sample's sandbox."""
     turn: int = 0
     """A turn is a model request of any role with the calls after it. 0: before the first request."""
@@ -88,7 +88,7 @@ class BegunStory(msgspec.Struct, frozen=True):
     n: int
     at: str
     process: int
-    called: Called | None
+    called: ToolCall | None
 
 
 class AttemptStory(msgspec.Struct, frozen=True):
@@ -418,7 +418,7 @@ def _unsure(scope: str, found: KeyRecords) -> Iterator[BegunStory]:
             yield BegunStory(n, at, process, started.called)
 
 
-def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: bool) -> StepStory:
+def _step_story(n: int, at: str, step: Step, asked: StoredRequest | None, *, replayed: bool) -> StepStory:
     answer = step.answer
     return StepStory(
         n=n,
@@ -459,8 +459,3 @@ def _scopes(found: KeyRecords) -> Iterator[tuple[str, str, int]]:
     for scope in dict.fromkeys(scope for _, scope in sorted(begun)):
         what, *evaluation, number = scope.split("/")
         yield what, "/".join(evaluation), int(number)
-
-
-# Old names, until every importer is renamed.
-Doing = SampleActivity
-doing_of = activity_of

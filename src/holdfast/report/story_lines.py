@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import one_line
-from holdfast.records.facts import Failure, Files
+from holdfast.records.facts import Failure, FileChanges
 from holdfast.records.references import with_strings
 from holdfast.records.samples import Message
 from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
@@ -177,7 +177,7 @@ def _call(step: StepStory, options: _Options) -> Iterator[Line]:
         yield from _text(_changes(step.files), 4, options)
 
 
-def _changes(files: Files) -> str:
+def _changes(files: FileChanges) -> str:
     """What a call changed in the sandbox: + for files created or changed, - for files removed."""
     if files.lost:
         return f"[files] not kept: {files.lost}"

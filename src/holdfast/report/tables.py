@@ -235,8 +235,8 @@ def retry_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
     if broken:
         keys = (cell.examples[kind].key for cell in cells for kind in _CODE_FAILURES if kind in cell.examples)
         look = f"look at one: {command('show', next(keys))}"
-        told = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
-        yield f"{told}{command('resume')}. If the code is wrong, fix it, then: {command('fork')}"
+        text = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
+        yield f"{text}{command('resume')}. If the code is wrong, fix it, then: {command('fork')}"
 
 
 def _such_as(example: Example | None) -> str:
@@ -324,7 +324,3 @@ def _savings(report: RunReport) -> str:
 def _line(text: str, style: str = "") -> Text:
     """One line of any length. The terminal wraps it, so that copied text has no line breaks."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ignore")
-
-
-# Old names, until every importer is renamed.
-again_lines = retry_lines

@@ -140,9 +140,3 @@ def money(amount: float) -> str:
     if 0 < amount < _CENT:
         return f"less than ${_CENT}"
     return f"about ${amount:,.2f}"
-
-
-# Old names, until every importer is renamed.
-own_words = without_scorer_name
-told_content = content_text
-status_words = status_text

@@ -22,7 +22,7 @@ from holdfast.journal.start_copy import START_FILE, copy_start
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
 from holdfast.records.decoder import FactDecoder, decode
 from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
-from holdfast.runs.store.trust import executed_by, pass_on
+from holdfast.runs.store.trust import copy_trust, executed_by
 from holdfast.spec import read_stored_spec
 from holdfast.state import Fold, Profile
 from holdfast.state.fold import looked_data, step_gist
@@ -50,7 +50,7 @@ def condense(run: str) -> None:
     started = fold.story.started
     if started is not None:
         with contextlib.suppress(FormatError):  # a spec that cannot be read cannot be executed either
-            pass_on(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
+            copy_trust(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
     shutil.rmtree(journal_folder(run))
     for name in (START_FILE, LEASE):  # both describe the old journal
         remove_if_there(OS_DISK, os.path.join(run, name))

@@ -20,7 +20,7 @@ from holdfast.records import Draft, draft
 from holdfast.records.facts import Note, RunResumed, ScoreGiven
 from holdfast.runs.execution.provenance import collect_versions, describe_host
 from holdfast.spec import Spec, change_spec, read_stored_spec, spec_mapping
-from holdfast.spec.drift import differences
+from holdfast.spec.drift import find_differences
 from holdfast.state import Story
 from holdfast.version import __version__
 
@@ -44,7 +44,7 @@ class ControlRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     score: ScoreGiven | None = None
 
 
-def ask_run(
+def send_control_request(
     run: str, request: ControlRequest, seconds: float = 15.0, clock: Callable[[], float] = time.monotonic
 ) -> tuple[bool, str] | None:
     """Send a request and wait for the reply: whether it was done, and a sentence. None without a reply in time."""
@@ -90,7 +90,7 @@ def pending_requests(run: str, since: float = 0.0) -> Iterator[tuple[str, Contro
             yield path, None
 
 
-def answer_wish(path: str, done: bool, sentence: str) -> None:
+def write_control_reply(path: str, done: bool, sentence: str) -> None:
     with contextlib.suppress(OSError):  # the sender, and with it the folder, may be gone
         files.replace_file(f"{path}{_REPLY_SUFFIX}", msgspec.json.encode((done, sentence)))
         if files.status_of(path) is None:  # withdrawn in the meantime: nobody else would remove the reply
@@ -104,7 +104,7 @@ _FIXED_WHILE_LIVE = (".timeout_seconds",)
 def tune_spec(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     """Return the changed spec and its record. UsageError for a field that is not of the class `throughput`."""
     spec = change_spec(story.spec, sets)
-    changes = differences(read_stored_spec(story.spec), spec)
+    changes = find_differences(read_stored_spec(story.spec), spec)
     if not changes:
         raise UsageError("nothing would change")
     for change in changes:
@@ -120,12 +120,8 @@ def tune_spec(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     return spec, draft("run.resumed", record)
 
 
-def record_of(request: ControlRequest) -> Draft:
+def make_control_record(request: ControlRequest) -> Draft:
     """The journal record of a note, a change of tags, or a score that was set by hand."""
     if request.score is not None:
         return draft("score", request.score, request.key)
     return draft("note", Note(request.text, request.add, request.remove))
-
-
-Wish = ControlRequest
-"""The old name, still imported by cli/commands/control.py and score.py."""

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.report.costs import CostReport, summed
+from holdfast.report.costs import CostReport, sum_costs
 from holdfast.runs.estimate import Observed
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import newest_runs
@@ -21,10 +21,10 @@ def costs_of(runs: Sequence[Run]) -> CostReport:
     limits: dict[str, Any] = {}
     if len(runs) == 1:
         limits = {name: value for name, value in runs[0].limits().items() if value is not None}
-    return summed(((run.run_id, run.cost_lines()) for run in runs), limits)
+    return sum_costs(((run.run_id, run.cost_lines()) for run in runs), limits)
 
 
-def observed_before(spec: Spec, store: str) -> Mapping[tuple[str, str], Observed]:
+def load_observed_usage(spec: Spec, store: str) -> Mapping[tuple[str, str], Observed]:
     """The usage of earlier runs of the experiment by task and model, from the newest run that has finished answers.
     Runs count only where provider, model name and parameters are the same as in `spec`.
     """

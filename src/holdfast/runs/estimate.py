@@ -15,7 +15,7 @@ from holdfast.errors import SpecError
 from holdfast.models import count_message_tokens
 from holdfast.models.prices import PACKAGE, find_rates, is_installed
 from holdfast.models.tokens import LEAST, MOST
-from holdfast.plan import Work, models_of
+from holdfast.plan import PreparedTask, models_of
 from holdfast.records.samples import Message, Usage
 from holdfast.report.text import dollars, text_of
 from holdfast.spec import Model, Price, Spec
@@ -113,7 +113,7 @@ def _format_amount(name: str, amount: float) -> str:
     return dollars(amount) if name == "cost_usd" else f"{amount:,.0f}"
 
 
-def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str], Observed]) -> Estimate:
+def estimate(spec: Spec, works: Mapping[str, PreparedTask], seen: Mapping[tuple[str, str], Observed]) -> Estimate:
     """Estimate a run. `seen`: usage of earlier runs by task and model. `spec` must have its prices (`with_prices`)."""
     cells: list[CellEstimate] = []
     for name, work in works.items():
@@ -139,7 +139,7 @@ def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str
     )
 
 
-def read_prompts(work: Work, spec: Spec, shown: int = 0) -> Prompts:
+def read_prompts(work: PreparedTask, spec: Spec, shown: int = 0) -> Prompts:
     """Render the first messages of every sample. Tokens are counted in the first rows only, characters in all, because
     counting tokens is slow. `shown`: how many samples' messages to return.
     """
@@ -159,7 +159,7 @@ def read_prompts(work: Work, spec: Spec, shown: int = 0) -> Prompts:
     return Prompts(rows, round(tokens * characters / counted) if counted else tokens, files, first)
 
 
-def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
+def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstimate:
     """Estimate from prompts. Only `chat` is known to send one request per answer; for other solvers the prompts are
     a lower bound.
     """
@@ -210,7 +210,7 @@ def _priced(model: Model, requests: int, read: Range, written: Range) -> Range |
     return Range(low, model.dollars(Usage(round(read.high), round(written.high), requests=requests)))
 
 
-def _rows(work: Work, spec: Spec) -> int:
+def _rows(work: PreparedTask, spec: Spec) -> int:
     return sum(1 for _ in work.samples(spec, surveyed=True))
 
 

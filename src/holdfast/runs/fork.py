@@ -16,18 +16,18 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
-from holdfast.datasets import Digests
-from holdfast.engine.history import Last, Traces
-from holdfast.engine.replay import Rehearsed, Scene, rehearse
+from holdfast.datasets import ReferenceCache
+from holdfast.engine.history import KeyTraces, LastAttempt
+from holdfast.engine.replay import Rehearsal, ReplayInput, rehearse
 from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_run_folder, open_writer
-from holdfast.journal.blobs import BlobStore, blob_path, check_kept
+from holdfast.journal import OS_DISK, Entry, OpenRequest, Reader, Writer, make_run_folder, open_writer
+from holdfast.journal.blobs import BlobStore, blob_path, check_blob_files
 from holdfast.journal.ownership.lease import OWNER, is_alive, own, owner_of
 from holdfast.journal.start_copy import copy_start
 from holdfast.models.opening import identity_of
-from holdfast.models.pacing.queue import Places
-from holdfast.plan import Planned, Work, survey, write_plan
+from holdfast.models.pacing.queue import Slots
+from holdfast.plan import PreparedTask, WrittenPlan, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.decoder import decode
 from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs, draft_fact
@@ -38,9 +38,9 @@ from holdfast.runs.execution.preparation import Given, Prepared, find_scorers, p
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.fork_forecast import Forecast, ForecastBuilder, Mean
 from holdfast.runs.store.damage import require_originals, require_started
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.trust import executed_by, remember
-from holdfast.solve import Recorded
+from holdfast.solve import RecordedStep
 from holdfast.solve.tools.mcp import servers_in
 from holdfast.spec import Fewshot, Spec, read_stored_spec
 
@@ -53,7 +53,7 @@ _OWNERLESS_SECONDS = 3600.0
 class Fork:
     """One fork being made: `forecast`, then `make` or `drop`."""
 
-    def __init__(self, parent: RunPlace, place: RunPlace, given: Given) -> None:
+    def __init__(self, parent: RunLocation, place: RunLocation, given: Given) -> None:
         self._parent = _Parent(parent)
         self._given = given
         self._place = place
@@ -62,7 +62,7 @@ class Fork:
         self._building = msgspec.structs.replace(place, folder=building)
         self._blobs = BlobStore(building, parent.folder)
         self._useful: set[int] = set()
-        self._places = {task.name: Places(task.max_samples or _BATCH) for task in given.spec.tasks}
+        self._places = {task.name: Slots(task.max_samples or _BATCH) for task in given.spec.tasks}
         self._steps = 0
         self._without_files: set[str] = set()
         if os.path.exists(place.folder):
@@ -71,7 +71,7 @@ class Fork:
     async def forecast(self) -> Forecast:
         """Plan the fork and rehearse every key. Sends no request; the fork is not visible yet."""
         self._prepared = await asyncio.to_thread(self._prepare)
-        self._planned: Planned = await asyncio.to_thread(self._write_plan)
+        self._planned: WrittenPlan = await asyncio.to_thread(self._write_plan)
         builder = ForecastBuilder(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
             rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
@@ -96,7 +96,7 @@ class Fork:
     async def make(self) -> None:
         """Write the journal with the copied steps, then rename the folder so that the run becomes visible."""
         uid = uuid.uuid4().hex
-        writer = await open_writer(self._building.folder, Request(uid))
+        writer = await open_writer(self._building.folder, OpenRequest(uid))
         try:
             parent = self._parent.describe(self._steps)
             where = self._given.where or self._parent.source
@@ -134,7 +134,7 @@ class Fork:
         """
         return self._parent.may_share_requests(self._prepared.spec, ticket.cell.model)
 
-    def _write_plan(self) -> Planned:
+    def _write_plan(self) -> WrittenPlan:
         make_run_folder(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
         own(self._building.folder)
@@ -170,13 +170,13 @@ class Fork:
             if batch:
                 yield batch
 
-    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, Last]:
+    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsal, LastAttempt]:
         """Return what the key would reuse, and its last attempt in the parent. Concurrency is limited to `max_samples`
         as in a run, because a solver may start programs.
         """
         last = await self._reusable_attempt(ticket)
         work = self._prepared.works[ticket.cell.task]
-        scene = Scene(ticket, work, self._prepared.spec, last.attempt, last.steps, run=self._building.folder)
+        scene = ReplayInput(ticket, work, self._prepared.spec, last.attempt, last.steps, run=self._building.folder)
         places = self._places[ticket.cell.task]
         if not places.take():
             await places.wait()
@@ -202,7 +202,7 @@ class Fork:
             copied = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft_fact("step", copied, ticket.key))).n
 
-    async def _reusable_attempt(self, ticket: Ticket) -> Last:
+    async def _reusable_attempt(self, ticket: Ticket) -> LastAttempt:
         """The steps of the parent that the key may reuse: model responses, and tool results if the tools are unchanged
         and the files that they left are intact.
         """
@@ -215,11 +215,11 @@ class Fork:
         kept = [each for each in last.steps if each.step.answer is not None or each.step.once]
         return msgspec.structs.replace(last, steps=_drop_dangling(kept))
 
-    def _copy_files(self, steps: Sequence[Recorded]) -> None:
+    def _copy_files(self, steps: Sequence[RecordedStep]) -> None:
         """Copy the sandbox files of calls and sync them, before the steps that refer to them are written."""
         blobs = _blobs_of(steps)
         for blob in blobs:
-            self._blobs.keep(Reference(blob, ""), Digests())
+            self._blobs.keep(Reference(blob, ""), ReferenceCache())
         if blobs:
             self._blobs.sync()
 
@@ -227,7 +227,7 @@ class Fork:
 class _Parent:
     """Reads the run that is forked."""
 
-    def __init__(self, place: RunPlace) -> None:
+    def __init__(self, place: RunLocation) -> None:
         self._place = place
         self.folder = place.folder
         fold = read_fold(place)  # from the journal, not the index: what is read here is recorded in the fork
@@ -236,7 +236,7 @@ class _Parent:
         require_originals(place, self._story)  # records lost from its journal are only requested again
         self.source = self._story.started.source if self._story.started else ""
         self.spec = read_stored_spec(self._story.spec)
-        self._traces = Traces(place.journal)
+        self._traces = KeyTraces(place.journal)
         self._intact: set[str] = set()
         self.lost: set[str] = set()
         """Paths of blobs that are missing or damaged."""
@@ -257,7 +257,7 @@ class _Parent:
             return bool(spec.roles)
         return identity_of(before[model]) == identity_of(now[model]) and before[model].params == now[model].params
 
-    def are_tools_unchanged(self, work: Work) -> bool:
+    def are_tools_unchanged(self, work: PreparedTask) -> bool:
         """Whether a task's tools are the same in both specs: their code, their MCP servers and their sandbox."""
         name, now = work.task.name, work.task
         before = next((task for task in self.spec.tasks if task.name == name), None)
@@ -265,13 +265,13 @@ class _Parent:
             return False
         return self._story.inputs.get(name, TaskInputs()).solver == work.solver.digest()
 
-    def last(self, key: str, *, calls: bool) -> Last:
+    def last(self, key: str, *, calls: bool) -> LastAttempt:
         """The last attempt of a key with the steps that a fork may reuse: answered requests, and with `calls` also tool
         calls. Failed calls are included, because the model has seen their errors.
         """
         last = self._traces.last_attempt(key)
         kept = [each for each in last.steps if each.step.answer is not None or (calls and _is_call(each.step))]
-        return Last(last.attempt, _drop_dangling(kept), last.unsure if calls else [])
+        return LastAttempt(last.attempt, _drop_dangling(kept), last.unsure if calls else [])
 
     def has_all(self, blobs: Iterable[str]) -> bool:
         """Whether all blobs are present and intact. Thread-safe; each blob is read once."""
@@ -280,7 +280,7 @@ class _Parent:
     def _has(self, blob: str) -> bool:
         path = blob_path(self.folder, Reference(blob, ""))
         if blob not in self._intact and path not in self.lost:
-            if any(check_kept(self.folder, [blob])):
+            if any(check_blob_files(self.folder, [blob])):
                 self.lost.add(path)
             else:
                 self._intact.add(blob)
@@ -299,7 +299,7 @@ class _Parent:
         return Parent(self._place.run_id, self._place.experiment, self._traces.uid, steps)
 
 
-def is_fork_of(parent: RunPlace, place: RunPlace) -> bool:
+def is_fork_of(parent: RunLocation, place: RunLocation) -> bool:
     """Whether `place` holds a fork of `parent`; False if it is empty. UsageError if it holds another run.
 
     The spec is not compared here: the resume of the fork does that, and names the fields that differ.
@@ -316,7 +316,7 @@ def is_fork_of(parent: RunPlace, place: RunPlace) -> bool:
     return True
 
 
-def _read_started(place: RunPlace) -> RunStarted | None:
+def _read_started(place: RunLocation) -> RunStarted | None:
     entries = (each for each in Reader(place.journal).read() if isinstance(each, Entry))
     found = next((each.line for each in entries if each.line.t == "run.started"), None)
     return None if found is None else decode(found, RunStarted)
@@ -343,7 +343,7 @@ def is_abandoned(path: str) -> bool:
     return False
 
 
-def _exists_error(place: RunPlace, which: str = "") -> UsageError:
+def _exists_error(place: RunLocation, which: str = "") -> UsageError:
     resume = place.command("resume")
     return UsageError(
         f"there is already a run {place.run_id}{which}; choose another --id, or resume that run: {resume}"
@@ -358,14 +358,14 @@ def _is_call(step: Step) -> bool:
     return step.kind != "generate" and not step.cancelled
 
 
-def _blobs_of(steps: Sequence[Recorded]) -> set[str]:
+def _blobs_of(steps: Sequence[RecordedStep]) -> set[str]:
     """The digests of the files that calls left in a sandbox."""
     return {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
 
 
-def _drop_dangling(recorded: Iterable[Recorded]) -> list[Recorded]:
+def _drop_dangling(recorded: Iterable[RecordedStep]) -> list[RecordedStep]:
     """Drop steps whose request refers to a step that is not kept."""
-    kept: list[Recorded] = []
+    kept: list[RecordedStep] = []
     numbers: set[int] = set()
     for each in recorded:
         if each.step.asked is None or each.step.asked.needs <= numbers:

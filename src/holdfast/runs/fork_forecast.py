@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.engine.replay import Rehearsed
+from holdfast.engine.replay import Rehearsal
 from holdfast.records.samples import Usage
-from holdfast.solve import Recorded
+from holdfast.solve import RecordedStep
 from holdfast.spec import Model, Spec
 
 
@@ -49,7 +49,7 @@ class ForecastBuilder:
         self._keys = self._complete = self._reused = self._unpriced = 0
         self._asks = self._tokens = self._dollars = 0.0
 
-    def add(self, model: str, rehearsed: Rehearsed, recorded: Sequence[Recorded]) -> None:
+    def add(self, model: str, rehearsed: Rehearsal, recorded: Sequence[RecordedStep]) -> None:
         """Add a key: its model, what it would reuse, and its steps in the parent."""
         self._keys += 1
         self._reused += rehearsed.reused
@@ -81,7 +81,7 @@ class ForecastBuilder:
         )
 
 
-def _tokens_left(recorded: Sequence[Recorded], saved: Usage) -> dict[str, tuple[float, float]]:
+def _tokens_left(recorded: Sequence[RecordedStep], saved: Usage) -> dict[str, tuple[float, float]]:
     """By role: recorded input and output tokens, without the share that is reused. The rehearsal does not count reuse
     by role, so every role gets the same share.
     """

@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.failures import failure_of, is_ours
-from holdfast.engine.history import Last, Traces
-from holdfast.engine.replay import NotRecordedError, Scene, set_stage
+from holdfast.engine.history import KeyTraces, LastAttempt
+from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
-from holdfast.plan import Work, prepare
+from holdfast.plan import PreparedTask, prepare
 from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Answer, Message
 from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Replay(msgspec.Struct, frozen=True):
     """The first request of the code that is not recorded."""
 
 
-def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
+def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
     """Find a key's row, solver and recorded steps. Needs no API keys and no scorers."""
     fold = Reading(place).fold
     with prefix_errors(given.where):
@@ -56,11 +56,13 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
         for ticket in tickets.all():
             if ticket.key == key:
                 last = _read_last_attempt(place, key)
-                return Scene(ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder)
+                return ReplayInput(
+                    ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder
+                )
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
 
 
-def _is_changed(work: Work, stored: TaskInputs) -> bool:
+def _is_changed(work: PreparedTask, stored: TaskInputs) -> bool:
     """Whether the solver's code differs from the recorded one. That is allowed, since people replay to test changes.
     UsageError if the solver was passed as a function by a script: it cannot be imported from here.
     """
@@ -73,13 +75,13 @@ def _is_changed(work: Work, stored: TaskInputs) -> bool:
     return digest != stored.solver
 
 
-async def play(scene: Scene) -> Replay:
+async def play(scene: ReplayInput) -> Replay:
     """Run the solver on the recorded steps."""
     replay, _ = await _play(scene)
     return replay
 
 
-async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
+async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
     """The result, and the exception of the user's code, unless it was caused by a missing step."""
     missing: list[list[Message]] = []
 
@@ -87,7 +89,7 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
         missing.append(messages)
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
-    stage = set_stage(scene, ask)
+    stage = prepare_replay(scene, ask)
     answer, raised = None, None
     try:
         answer = await scene.work.solver.solve(scene.ticket.sample, stage.ctx)
@@ -103,15 +105,15 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
-def _read_last_attempt(place: RunPlace, key: str) -> Last:
-    traces = Traces(place.journal, key)
+def _read_last_attempt(place: RunLocation, key: str) -> LastAttempt:
+    traces = KeyTraces(place.journal, key)
     try:
         return traces.last_attempt(key)
     finally:
         traces.close()
 
 
-def in_debugger(scene: Scene) -> Replay | None:
+def replay_in_debugger(scene: ReplayInput) -> Replay | None:
     """`play` under pdb, which stops at the first line of the solver and where it raises. None if the user quits."""
     import pdb
 

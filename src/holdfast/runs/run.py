@@ -37,20 +37,20 @@ from holdfast.report import (
 )
 from holdfast.report.agreement import judges_of
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
+from holdfast.report.costs import Cost, CostLine, StoredSpec, cost_lines, total
 from holdfast.report.formats.events import EventLine, with_events
-from holdfast.report.formats.html import Sheet
+from holdfast.report.formats.html import RunPage
 from holdfast.report.formats.parquet import score_kinds
-from holdfast.report.groups import Groups
+from holdfast.report.groups import SampleGroups
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
-from holdfast.report.selection import Wanted, choose
+from holdfast.report.selection import KeyFilter, choose
 from holdfast.report.story import (
     AttemptStory,
-    Doing,
     KeyRecords,
+    SampleActivity,
+    activity_of,
     attempts_of,
     collect,
-    doing_of,
     judgings_of,
     scores_of,
 )
@@ -59,8 +59,8 @@ from holdfast.runs.execution.provenance import origin_of
 from holdfast.runs.mirror.recovery import TransferProgress
 from holdfast.runs.mirror.remote import find_to_read
 from holdfast.runs.store.damage import DamageReport, find_damage
-from holdfast.runs.store.lookup import RunPlace, command_to_go_on, default_store, not_begun
-from holdfast.runs.summary import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
+from holdfast.runs.store.lookup import RunLocation, default_store, not_started_error, suggest_resume_command
+from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.spec import Spec, read_stored_spec
 from holdfast.spec.reductions import Reduction, stored_reductions
 from holdfast.state import (
@@ -79,7 +79,7 @@ from holdfast.state import (
 class Run:
     """One run in a store. Close it, or use it in a `with` statement, to release its index."""
 
-    def __init__(self, place: RunPlace, *, quiet: bool = False, sizes_only: bool = False) -> None:
+    def __init__(self, place: RunLocation, *, quiet: bool = False, sizes_only: bool = False) -> None:
         """`quiet`: issue no `DamageWarning`, because the caller shows `damage`. `sizes_only`: check plan and data by
         size only, without computing digests.
         """
@@ -186,11 +186,11 @@ class Run:
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
 
-    def sheet(self, evaluation: str = "") -> Sheet:
+    def sheet(self, evaluation: str = "") -> RunPage:
         """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
         report = self.report(evaluation)
         origin = origin_of(self.place, self._index.story, report.evaluation)
-        return Sheet(report, tuple(self.cost_lines()), origin)
+        return RunPage(report, tuple(self.cost_lines()), origin)
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
         """Whether the values of each scorer are booleans, numbers or labels."""
@@ -263,7 +263,7 @@ class Run:
     def spec(self) -> Spec:
         """The spec in force. Raises UsageError if the run has not begun."""
         if not self.has_begun:
-            raise not_begun(self.place)
+            raise not_started_error(self.place)
         return read_stored_spec(self._index.story.spec)
 
     def limits(self) -> dict[str, Any]:
@@ -271,9 +271,9 @@ class Run:
         found: dict[str, Any] = _plain(self.spec().limits.run) if self.has_begun else {}
         return found
 
-    def command_to_go_on(self, reason: str) -> str:
+    def suggest_resume_command(self, reason: str) -> str:
         """The command that continues this run. `reason`: from `status()`."""
-        return command_to_go_on(self.place, reason, self.spec().limits.run if self.has_begun else None)
+        return suggest_resume_command(self.place, reason, self.spec().limits.run if self.has_begun else None)
 
     def cost_lines(self) -> list[CostLine]:
         """Usage and cost by cell, model and role."""
@@ -294,7 +294,7 @@ class Run:
         waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
         return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
 
-    def _mirror(self) -> MirrorStanding | None:
+    def _mirror(self) -> MirrorProgress | None:
         """How far the mirror is; None without a mirror, or if its state is unknown."""
         standing, last = standing_of(self.place.folder), self._index.last_n
         mirror = self._index.story.spec.get("mirror") or {}
@@ -303,8 +303,8 @@ class Run:
             return None
         behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
         if self.place.url:  # our copy comes from the mirror; only the heartbeat says what the machine of the run has
-            return MirrorStanding(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
-        return MirrorStanding(url, min(standing.mirrored, last), last, behind)
+            return MirrorProgress(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
+        return MirrorProgress(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
         """A digest of each sample's row, by task and id, to compare the data of two runs. Empty if the run does not
@@ -322,7 +322,7 @@ class Run:
     def unknown_groups(self) -> dict[str, str]:
         """Tasks whose spec names a group column but whose groups are unknown, each with the reason."""
         story = self._index.story
-        return Groups(self.place.folder, story.spec, story.cells).unknown
+        return SampleGroups(self.place.folder, story.spec, story.cells).unknown
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
         """The scorers of an evaluation (by default the newest): names, arguments, digests of code, and the models of
@@ -364,7 +364,7 @@ class Run:
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
-        return sample_table(choose(self.lines(), Wanted(failed=True)))
+        return sample_table(choose(self.lines(), KeyFilter(failed=True)))
 
     def scores(self, evaluation: str = "") -> Table[ScoreLine]:
         """Every score of an evaluation (by default the newest), with its reason."""
@@ -416,7 +416,7 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        prices = Told.of(self._index.story.spec).prices(parse_key(key).model)
+        prices = StoredSpec.of(self._index.story.spec).prices(parse_key(key).model)
         attempts = attempts_of(found, prices)
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
@@ -459,7 +459,7 @@ class Run:
 
 
 def report_of(
-    place: RunPlace, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
+    place: RunLocation, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
 ) -> RunReport:
     """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
     story = index.story
@@ -489,16 +489,16 @@ def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
     return Run.find(store or default_store(), run_id)
 
 
-def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
+def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> SampleActivity | None:
     """What the live process does with this sample; None without a process, or if its lease does not list the sample."""
     if not standing.held or standing.lease is None or standing.lease.scoring:
         return None
     stalled = standing.lease.stall.samples if standing.lease.stall else []
     listed = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
-    return doing_of(listed, attempts, standing.now, len(found.begun_again) + 1)
+    return activity_of(listed, attempts, standing.now, len(found.begun_again) + 1)
 
 
-def _describe_activity(doing: Doing | None, standing: Standing) -> str:
+def _describe_activity(doing: SampleActivity | None, standing: Standing) -> str:
     if doing is not None:
         return str(doing)
     return "the run is in progress; this sample has not begun, or is not among its oldest" if standing.held else ""

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import DamagedError, reason_of
 from holdfast.runs.run import Run
-from holdfast.runs.store.lookup import RunPlace, runs_in
+from holdfast.runs.store.lookup import RunLocation, runs_in
 from holdfast.runs.summary import RunSummary
 from holdfast.state import Catalogue, is_held, stamp_of
 
@@ -34,7 +34,7 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     yield from sorted(summaries, key=lambda summary: summary.created)
 
 
-def _load_cached(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
+def _load_cached(catalogue: Catalogue | None, place: RunLocation) -> RunSummary | None:
     """The cached summary of a run that no process writes and whose files have not changed; None if there is none."""
     if catalogue is None or is_held(place.folder):
         return None
@@ -48,14 +48,14 @@ def _load_cached(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | N
     return msgspec.structs.replace(summary, bytes=place.size())
 
 
-def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
+def _unreadable(place: RunLocation, error: Exception) -> RunSummary:
     damage = [str(error)] if isinstance(error, DamagedError) else []
     return RunSummary(
         place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
     )
 
 
-def _summarize(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
+def _summarize(catalogue: Catalogue | None, place: RunLocation) -> RunSummary:
     stamp = stamp_of(place.folder)  # before reading: a change in between then invalidates the cached summary
     with Run(place, quiet=True, sizes_only=True) as run:
         summary = run.summary()

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import Engine
-from holdfast.engine.anomaly_scan import Lookout
+from holdfast.engine.anomaly_scan import AnomalyScan
 from holdfast.engine.budget import Amount
 from holdfast.engine.failures import secrets_of
 from holdfast.engine.schedule import Tickets
-from holdfast.engine.scoring import Judgement, at_once, judged
+from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for
 from holdfast.errors import UsageError, storage_errors
 from holdfast.journal import Reader
 from holdfast.journal.ownership.lease import Lease, this_process, write_lease
@@ -30,7 +30,7 @@ from holdfast.runs.execution.resume import Reading, claim, open_claimed, read_an
 from holdfast.runs.execution.session import Observe, RunSession, close_quietly, engine_for, run_observed
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import require_originals, require_started
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import Scorer
 from holdfast.state import Fold, Index, recorded_answer
 
@@ -40,7 +40,7 @@ _EXCERPT = 200
 class Scored(msgspec.Struct, frozen=True):
     """The result of scoring a run: how many answers were scored now, and how many are left."""
 
-    place: RunPlace
+    place: RunLocation
     evaluation: str
     scored: int = 0
     left: int = 0
@@ -69,7 +69,7 @@ def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
     return msgspec.structs.replace(given, scorers={task.name: list(scorers) for task in given.spec.tasks})
 
 
-async def score(given: Given, place: RunPlace, name: str = "", observe: Observe | None = None) -> Scored:
+async def score(given: Given, place: RunLocation, name: str = "", observe: Observe | None = None) -> Scored:
     """Score every answer that the scorers in `given` have not scored yet, and record the scores."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
@@ -102,15 +102,15 @@ def _scored(session: RunSession, engine: Engine, fold: Fold, spent: Amount) -> S
     )
 
 
-class AnomalyScan(msgspec.Struct, frozen=True):
+class AnomalyRescan(msgspec.Struct, frozen=True):
     """How many answers were scanned for anomalies, and for how many something new was recorded."""
 
-    place: RunPlace
+    place: RunLocation
     answers: int
     changed: int
 
 
-async def look_again(given: Given, place: RunPlace) -> AnomalyScan:
+async def rescan_anomalies(given: Given, place: RunLocation) -> AnomalyRescan:
     """Scan every answer for anomalies with the kinds in force, and record new ones. Sends no request."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
@@ -120,10 +120,10 @@ async def look_again(given: Given, place: RunPlace) -> AnomalyScan:
             f"{place.run_id} does not scan for anomalies; enable it, which scans all answers, with: {again}"
         )
     async with _writing(prepared, reading) as session:
-        lookout = Lookout(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
+        lookout = AnomalyScan(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
         async with _leased(session, reading.fold):
             await lookout.look(place.journal, session.writer, everything=True)
-    return AnomalyScan(place, lookout.looked, lookout.changed)
+    return AnomalyRescan(place, lookout.looked, lookout.changed)
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +170,7 @@ async def _leased(session: RunSession, fold: Fold) -> AsyncIterator[None]:
         thread.shutdown(wait=False)
 
 
-def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
+def recorded_answers(place: RunLocation, given: Given) -> Iterator[AnswerToScore]:
     """Yield every valid answer in plan order; each is read when it is needed."""
     prepared, reading = read_and_prepare(given, place)
     secrets = secrets_of(given.spec)
@@ -184,13 +184,15 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
                 ticket = next(each for each in remaining if each.o == row.o)  # both are in plan order: one pass
                 finished = recorded_answer(reader, row)
                 if finished is not None:
-                    yield Judgement(ticket, finished.answer, row.n, reading.fold.evaluation, secrets, work.task.counts)
+                    yield AnswerToScore(
+                        ticket, finished.answer, row.n, reading.fold.evaluation, secrets, work.task.counts
+                    )
     finally:
         reader.close()
         index.close()
 
 
-async def try_scorers(place: RunPlace, given: Given, scorers: Sequence[Scorer]) -> list[Trial]:
+async def try_scorers(place: RunLocation, given: Given, scorers: Sequence[Scorer]) -> list[Trial]:
     """Score the answers of a run without recording anything. Blocks on file reads, so it needs its own process."""
     for scorer in scorers:
         if scorer.needs_ctx:
@@ -199,19 +201,19 @@ async def try_scorers(place: RunPlace, given: Given, scorers: Sequence[Scorer]) 
     beginnings: dict[str, str] = {}
     for answers in _groups(recorded_answers(place, with_scorers(given, scorers)), scorers):
         for scorer in scorers:
-            for together in at_once(answers, scorer):
-                for judgement, scores in zip(together, await judged(together, scorer), strict=True):
+            for together in batches_for(answers, scorer):
+                for judgement, scores in zip(together, await apply_scorer(together, scorer), strict=True):
                     beginnings[judgement.ticket.key] = judgement.answer.text[:_EXCERPT]
                     scores_of.setdefault(judgement.ticket.key, {}).update({each.scorer: each for each in scores})
                 await asyncio.sleep(0)  # let a cancellation through
     return [Trial(key, beginnings[key], scores) for key, scores in scores_of.items()]
 
 
-def _groups(answers: Iterator[Judgement], scorers: Sequence[Scorer]) -> Iterable[Sequence[Judgement]]:
+def _groups(answers: Iterator[AnswerToScore], scorers: Sequence[Scorer]) -> Iterable[Sequence[AnswerToScore]]:
     """Each answer alone; if a scorer needs groups, all repeats of a sample together."""
     if not any(scorer.group for scorer in scorers):
         return ([each] for each in answers)
-    groups: dict[str, list[Judgement]] = {}
+    groups: dict[str, list[AnswerToScore]] = {}
     for each in answers:
         groups.setdefault(each.ticket.key.rpartition("/")[0], []).append(each)
     return groups.values()

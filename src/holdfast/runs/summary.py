@@ -10,7 +10,7 @@ from holdfast.report.costs import Cost
 from holdfast.state import EvaluationCounts
 
 
-class MirrorStanding(msgspec.Struct, frozen=True):
+class MirrorProgress(msgspec.Struct, frozen=True):
     """How far a run's mirror has received the journal."""
 
     url: str
@@ -92,7 +92,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     """The run from which this one was forked."""
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
     """The display name of each evaluation: its own name, or its scorers."""
-    mirror: MirrorStanding | None = None
+    mirror: MirrorProgress | None = None
     cost: Cost = Cost()
     marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Counts of filtered, empty and truncated answers, by cell."""

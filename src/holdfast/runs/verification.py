@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.report.rescore import rescore
 from holdfast.runs.run import report_of
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.state import Index
 
 _NAMES = (("task", "model"), ("scorer",), ("reducer",), ("name",))
@@ -36,7 +36,7 @@ class ScoresChecked(msgspec.Struct):
     """Always empty: every part of the reports is compared."""
 
 
-def check_scores(place: RunPlace) -> ScoresChecked:
+def check_scores(place: RunLocation) -> ScoresChecked:
     """Compare the reports of the cached index with those of a rebuilt index, and recompute scores where possible."""
     found = ScoresChecked()
     with (
@@ -57,7 +57,7 @@ def check_scores(place: RunPlace) -> ScoresChecked:
     return found
 
 
-def check_index(place: RunPlace, *, is_wrong: bool = False) -> list[str]:
+def check_index(place: RunLocation, *, is_wrong: bool = False) -> list[str]:
     """Compare the totals of the cached index with those of a rebuilt one. Returns a sentence if they differ. An index
     that differs, or that the caller knows to be wrong (`is_wrong`), is removed.
     """

@@ -22,16 +22,16 @@ import xxhash
 from holdfast.errors import SpecError, UsageError
 from holdfast.journal.appender import NO_SPACE
 from holdfast.journal.ownership.lease import own
-from holdfast.records.facts import Files, Step
+from holdfast.records.facts import FileChanges, Step
 from holdfast.records.references import parse_reference
 from holdfast.records.samples import Sample
 from holdfast.sandbox.confinement import (
     HOST_NETWORK,
     MIB,
     PLAIN,
+    CommandResult,
     Folder,
     Launch,
-    Ran,
     SandboxFailedError,
     call_filter,
     control_groups,
@@ -173,10 +173,10 @@ class Box:
         self._calls: dict[Launch, asyncio.Event] = {}
         self._closed = False
         self._known = FolderSnapshot(FilesState())
-        self._pending: tuple[Files, FolderSnapshot] | None = None
+        self._pending: tuple[FileChanges, FolderSnapshot] | None = None
         self._watch = WorkStopwatch()
         self._folder: Folder | None = None
-        self._delivered_changes: list[Files] = []
+        self._delivered_changes: list[FileChanges] = []
         """Changes of delivered steps that `_known` lacks; applied when the folder is next needed, which may be never.
         """
         self._is_current = False
@@ -185,7 +185,9 @@ class Box:
         """Whether the current call has used the folder."""
         self.lost: LostFilesError | None = None
 
-    async def run(self, command: Sequence[str] | str, given: bytes | str = b"", output_kb: int | None = None) -> Ran:
+    async def run(
+        self, command: Sequence[str] | str, given: bytes | str = b"", output_kb: int | None = None
+    ) -> CommandResult:
         """Run a command (a list, or a line for bash) with `given` as its standard input, and wait for its end."""
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
@@ -219,7 +221,7 @@ class Box:
         if ran.code:
             raise OSError(ran.stderr.strip() or f"{path} cannot be written")
 
-    def note(self, files: Files) -> None:
+    def note(self, files: FileChanges) -> None:
         """Note the changes of a step that is being delivered: just recorded, or replayed."""
         if self._pending is not None and self._pending[0] is files:
             self._known, self._pending = self._pending[1], None
@@ -244,7 +246,7 @@ class Box:
         self._used = False
         self._turn.release()
 
-    async def changes(self) -> Files | None:
+    async def changes(self) -> FileChanges | None:
         """Store and return the changes of the call that is ending; None if there are none."""
         folder = self._folder
         if folder is None or not self._is_current:

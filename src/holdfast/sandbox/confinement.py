@@ -85,7 +85,7 @@ class SandboxLimits(Protocol):
     def image(self) -> str: ...
 
 
-class Limits(msgspec.Struct, frozen=True):
+class CommandLimits(msgspec.Struct, frozen=True):
     """Limits for commands that have no `sandbox` in a spec."""
 
     seconds: float
@@ -113,7 +113,7 @@ class Output(msgspec.Struct, frozen=True):
         return f"{self.head.decode('utf-8', 'replace')}{note}{self.tail.decode('utf-8', 'replace')}"
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended. `why`: the limit that ended it, or `stopped`; empty if it ended by itself."""
 
     code: int
@@ -181,7 +181,7 @@ class Launch:
         if self._process is not None:
             self._process.terminate()
 
-    def run(self, argv: Sequence[str], given: bytes = b"", output_bytes: int | None = None) -> Ran:
+    def run(self, argv: Sequence[str], given: bytes = b"", output_bytes: int | None = None) -> CommandResult:
         """Run a command to its end. SandboxFailedError if it could not be started."""
         spec = self._spec
         most = spec.output_kb << 10 if output_bytes is None else output_bytes
@@ -211,7 +211,9 @@ class Launch:
         self.no_group = ended.get("no_group", "")
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
-        ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), output[0], output[1], ended.get("why", "stopped"))
+        ran = CommandResult(
+            _as_shell(ended.get("code", -signal.SIGKILL)), output[0], output[1], ended.get("why", "stopped")
+        )
         if spec.image and ran.code == _DOCKER_FAILED and not ran.why:
             raise SandboxFailedError(f"docker could not run {spec.image}: {ran.stderr.strip()[:_STDERR_MAX]}")
         return ran
@@ -401,7 +403,7 @@ def why_no_namespaces() -> str:
         folder = Folder(path, "probe")
         make_folders(folder)
         try:
-            ran = Launch(folder, Limits(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
+            ran = Launch(folder, CommandLimits(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
         except SandboxFailedError as error:
             return str(error)
     if ran.code == 0:

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Files, KeptFile
+from holdfast.records.facts import FileChanges, KeptFile
 from holdfast.sandbox.confinement import SandboxError
 
 PIECE_BYTES = 1 << 20
@@ -59,7 +59,7 @@ class FilesState(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         return xxhash.xxh3_128_hexdigest(_canonical(dict(sorted(self.entries.items()))))
 
-    def after(self, files: Files) -> "FilesState":
+    def after(self, files: FileChanges) -> "FilesState":
         """Return the state after a call's changes. They apply only to the state that the call started from."""
         if files.before != self.digest():
             return FilesState(self.entries, "the recorded calls do not fit together: one between them is missing")
@@ -79,7 +79,7 @@ class FolderSnapshot(msgspec.Struct, frozen=True):
 
 def take_snapshot(
     folder: str, before: FolderSnapshot, bounds: Capacity, blobs: Blobs
-) -> tuple[Files | None, FolderSnapshot]:
+) -> tuple[FileChanges | None, FolderSnapshot]:
     """Store what changed since `before` and return it; None if nothing did. On files that cannot be stored, the changes
     say why, and later calls find no files to restore.
     """
@@ -90,7 +90,7 @@ def take_snapshot(
             _check(found, bounds)
             entries, stamps = _keep_all(folder, found, before, blobs)
     except _CannotKeepError as error:
-        files = Files(digest, lost=str(error))
+        files = FileChanges(digest, lost=str(error))
         return files, FolderSnapshot(FilesState(before.state.entries, files.lost), before.stamps)
     old = before.state.entries
     changed = {path: each for path, each in entries.items() if old.get(path) != each}
@@ -98,7 +98,7 @@ def take_snapshot(
     after = FolderSnapshot(FilesState(entries), stamps)
     if not changed and not removed and not before.state.lost:
         return None, after
-    return Files(digest, changed, removed), after
+    return FileChanges(digest, changed, removed), after
 
 
 def restore(folder: str, state: FilesState, blobs: Blobs) -> FolderSnapshot:

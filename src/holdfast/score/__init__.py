@@ -1,6 +1,6 @@
 """Scorers: they rate finished answers without calling the evaluated model again.
 
-`scorer` turns a function into a scorer, `resolve` finds the scorer that a spec entry names, and `judge` applies
+`scorer` turns a function into a scorer, `resolve` finds the scorer that a spec entry names, and `score_answer` applies
 it to an answer. Built-in scorers without models are pure: no network, clock or event loop. Invariant: a scorer that
 cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
@@ -9,14 +9,14 @@ from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
 from holdfast.score.identity import identity, solver_digest, source_digest
 from holdfast.score.resolution import resolve
-from holdfast.score.results import as_number, judge, judge_group
+from holdfast.score.results import as_number, score_answer, score_group
 from holdfast.score.scorers.choice import choice, extract_letter
 from holdfast.score.scorers.numeric import last_quantity, numeric
-from holdfast.score.scorers.registry import BUILT_IN
+from holdfast.score.scorers.registry import SCORERS
 from holdfast.score.scorers.text import exact_match, includes, regex
 
 __all__ = [
-    "BUILT_IN",
+    "SCORERS",
     "Scorer",
     "ScorerError",
     "ScoringFailed",
@@ -26,12 +26,12 @@ __all__ = [
     "extract_letter",
     "identity",
     "includes",
-    "judge",
-    "judge_group",
     "last_quantity",
     "numeric",
     "regex",
     "resolve",
+    "score_answer",
+    "score_group",
     "scorer",
     "solver_digest",
     "source_digest",

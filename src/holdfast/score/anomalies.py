@@ -196,7 +196,7 @@ _DEEPEST = 6
 _VALUES_SHOWN = 300
 
 
-class Expected(msgspec.Struct, frozen=True):
+class AnswerExpectations(msgspec.Struct, frozen=True):
     """What a task and a model's parameters imply about the answers."""
 
     scripts: frozenset[str] = frozenset()
@@ -207,13 +207,13 @@ class Expected(msgspec.Struct, frozen=True):
     """Empty: no JSON expected; `whole`: the answer must be JSON; `part`: it must contain some."""
 
 
-def expected_of(task: Mapping[str, Any], params: Mapping[str, Any]) -> Expected:
+def expect_answers(task: Mapping[str, Any], params: Mapping[str, Any]) -> AnswerExpectations:
     """Derive the expectations from a task of an effective spec, as plain data, and the model's parameters."""
     own = " ".join(_texts([task.get(name) for name in ("system", "prompt", "messages")]))
-    return Expected(frozenset(scripts_in(own)), mentions_languages(own), _expected_json(task, params))
+    return AnswerExpectations(frozenset(scripts_in(own)), mentions_languages(own), _expected_json(task, params))
 
 
-def look_at(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
+def find_anomalies(sample: Sample, answer: Answer, expected: AnswerExpectations) -> dict[str, str]:
     """Return the anomalies of one answer by kind, each with its evidence."""
     text = answer.text
     found = {
@@ -264,7 +264,7 @@ def _is_loop(unit: str, times: int, size: int, *, is_cut: bool) -> bool:
     return most and repeated >= 400 and times >= 40 and (bool(words) or is_cut)
 
 
-def _find_other_script(sample: Sample, text: str, expected: Expected) -> str:
+def _find_other_script(sample: Sample, text: str, expected: AnswerExpectations) -> str:
     likely = likely_script(text)
     if expected.any_script or likely in expected.scripts or is_used(likely, sample.input):
         return ""  # fast path for most samples
@@ -279,7 +279,7 @@ def _find_other_script(sample: Sample, text: str, expected: Expected) -> str:
     return f"{name_of(script)}, where the question has {' and '.join(sorted(map(name_of, seen)))}"
 
 
-def _find_format_error(answer: Answer, expected: Expected) -> str:
+def _find_format_error(answer: Answer, expected: AnswerExpectations) -> str:
     if not expected.json or answer.marks or answer.tool_calls or _is_json(answer.text):
         return ""
     if expected.json == "part" and any(map(_is_json, _candidates(answer.text))):

@@ -8,7 +8,7 @@ import functools
 import re
 from typing import Any
 
-from holdfast.score.worker_process import within
+from holdfast.score.worker_process import run_in_worker
 
 SECONDS_MAX = 2.0
 _SHORT = 2000
@@ -57,7 +57,7 @@ def may_take_long(text: str, /, pattern: str, **_: Any) -> bool:
 def _match(what: str, text: str, pattern: str, ignore_case: bool, group: int | str = 0) -> Any:
     if not may_take_long(text, pattern):
         return match_pattern(what, text, pattern, ignore_case, group)
-    return within(SECONDS_MAX, f"{__name__}:match_pattern", what, text, pattern, ignore_case, group)
+    return run_in_worker(SECONDS_MAX, f"{__name__}:match_pattern", what, text, pattern, ignore_case, group)
 
 
 def match_pattern(what: str, text: str, pattern: str, ignore_case: bool, group: int | str) -> Any:

@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import told
+from holdfast.errors import describe_error
 from holdfast.score.definition import Extractor, Function, Scorer, arguments_after, arguments_of, scorer
 from holdfast.score.errors import ScorerError
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.score.identity import version_of
-from holdfast.score.scorers.registry import BUILT_IN
+from holdfast.score.scorers.registry import SCORERS
 
 GROUP = "holdfast.scorers"
 """Entry point group in which installed packages offer scorers."""
@@ -99,13 +99,13 @@ def _split_entry(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _find_scorer(name: str, place: str) -> Scorer:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    if name in SCORERS:
+        return SCORERS[name]
     if ":" in name:
         return _as_scorer(_import_object(name, place), place)
     offered = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     if name not in offered:
-        known = sorted({*BUILT_IN, *offered})
+        known = sorted({*SCORERS, *offered})
         problem = f"unknown scorer {name!r}; {_nearest(name, known)}"
         raise ScorerError(place, f"{problem} (your own: module:function)")
     return msgspec.structs.replace(_as_scorer(_import_object(offered[name].value, place), place), name=name)
@@ -116,7 +116,7 @@ def _import_object(reference: str, place: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        problem = f"{module_name!r} cannot be imported ({told(error)})"
+        problem = f"{module_name!r} cannot be imported ({describe_error(error)})"
         raise ScorerError(place, f"{problem}; check its name and that its folder is on PYTHONPATH") from error
     try:
         return functools.reduce(getattr, path.split("."), module)
@@ -268,4 +268,4 @@ def _run_file(path: str) -> ModuleType:
 def _describe_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
-    return told(error)
+    return describe_error(error)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, told
+from holdfast.errors import HoldfastError, describe_error
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.definition import Extractor, Scorer, shorten
 from holdfast.score.errors import ScoringFailed
@@ -29,7 +29,7 @@ _FRAMES_MAX = 20
 _NOT_AWAITABLE = {bool, int, float, str, dict, Score, type(None)}
 
 
-async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
+async def score_answer(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
     """Apply a scorer to an answer. Returns scores by name: the scorer's name, or `name.key` for each key of a dict.
 
     Sync functions of users are called directly, so they block the event loop while they run.
@@ -47,7 +47,7 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
     }
 
 
-async def judge_group(
+async def score_group(
     scorer: Scorer, sample: Sample, answers: Sequence[Answer], ctx: Any = None
 ) -> list[dict[str, Score]]:
     """Apply a group scorer to all repeats of a sample. A returned list has one result per answer; any other result
@@ -172,4 +172,4 @@ def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
     }
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
     lines = traceback.format_list(frames[-_FRAMES_MAX:]) + traceback.format_exception_only(error)
-    return ScoringFailed(scorer.name, told(error)[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])
+    return ScoringFailed(scorer.name, describe_error(error)[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])

@@ -31,14 +31,14 @@ _HEAD_BYTES = 8
 _PROGRAM = "from holdfast.score.worker_process import serve; serve()"
 
 
-def within(seconds: float, function: str, *args: Any) -> Any:
+def run_in_worker(seconds: float, function: str, *args: Any) -> Any:
     """Call a function, given as `module:name`, with plain data in the child. TimeoutError if it takes longer than
     `seconds`; ValueError with its message if it raises.
     """
     return _sync_worker.call(function, args, seconds)
 
 
-async def apart(seconds: float, function: str, *args: Any) -> Any:
+async def run_in_worker_async(seconds: float, function: str, *args: Any) -> Any:
     """Do the same without blocking the event loop. Uses a second child, so that sync callers never wait for it."""
     return await asyncio.to_thread(_async_worker.call, function, args, seconds)
 
@@ -53,7 +53,7 @@ class _Worker:
         self._loaded: set[str] = set()
 
     def call(self, function: str, args: tuple[Any, ...], seconds: float) -> Any:
-        """Run a function in the child; see `within`."""
+        """Run a function in the child; see `run_in_worker`."""
         with self._lock:
             process = self._ready()
             try:

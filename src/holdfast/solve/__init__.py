@@ -6,19 +6,19 @@ from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
 from holdfast.solve.registry import resolve_solver, sandboxes_of, solver
-from holdfast.solve.resources import Asking, AttemptLimits, Means
-from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, UnconfirmedCall
+from holdfast.solve.resources import AttemptLimits, AttemptResources, ModelHandle
+from holdfast.solve.steps import RecordedStep, Scope, StepFailedError, Steps, UnconfirmedCall
 from holdfast.solve.tools.tool import LimitError, Tool, ToolArgumentsError, tool
 from holdfast.solve.tools.workplace import Workplace
 
 __all__ = [
-    "Asking",
     "AttemptLimits",
+    "AttemptResources",
     "Context",
     "LimitError",
-    "Means",
+    "ModelHandle",
     "Prompt",
-    "Recorded",
+    "RecordedStep",
     "Renderer",
     "Scope",
     "Solve",

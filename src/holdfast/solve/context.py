@@ -20,10 +20,18 @@ import xxhash
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import begin_timing
-from holdfast.records.facts import Called, Files, Step
+from holdfast.records.facts import FileChanges, Step, ToolCall
 from holdfast.records.samples import Answer, Message, Sample
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.resources import Asking, AttemptUsage, BridgeEndpoint, Host, Means, Told, Wish
+from holdfast.solve.resources import (
+    AttemptResources,
+    AttemptUsage,
+    BridgeBackend,
+    BridgeEndpoint,
+    BridgeRequest,
+    BridgeResponse,
+    ModelHandle,
+)
 from holdfast.solve.steps import StepFailedError, Steps, TakenStep, UnrepeatableCall
 from holdfast.solve.tools.built_in import find_own
 from holdfast.solve.tools.tool import LimitError, Tool, as_tool, recover_call
@@ -39,7 +47,9 @@ _encode = msgspec.json.Encoder().encode
 class Context:
     """One attempt at one sample."""
 
-    def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, resources: Means) -> None:
+    def __init__(
+        self, sample: Sample, messages: list[Message], steps: Steps, seed: str, resources: AttemptResources
+    ) -> None:
         self.sample = sample
         self.messages = messages
         self._workplace: Workplace | None = None
@@ -62,7 +72,7 @@ class Context:
             self._workplace = Workplace(self.sample, resources.read_file, resources.secrets, box)
         return self._workplace
 
-    def _note_files(self, files: Files) -> None:
+    def _note_files(self, files: FileChanges) -> None:
         self.workplace.note_files(files)
 
     @property
@@ -99,7 +109,7 @@ class Context:
             self._steps.be_patient()
             model = self._resources.models[""].identity.get("model")
             roles = tuple(filter(None, self._resources.models))
-            self._endpoint = self._resources.open_endpoint(Host(str(model or "model"), roles, self._answer))
+            self._endpoint = self._resources.open_endpoint(BridgeBackend(str(model or "model"), roles, self._answer))
             self._endpoints.append(self._endpoint)
         return self._endpoint.url
 
@@ -158,12 +168,12 @@ class Context:
         assert taken.copy.answer is not None
         return taken.copy.answer
 
-    async def _answer(self, request: Wish) -> Told:
+    async def _answer(self, request: BridgeRequest) -> BridgeResponse:
         """Send a request of an external agent."""
         taken = await self._generate(request.messages, request.role, request.tools, request.params)
         assert taken.copy.answer is not None
         name = f"{self._steps.key} {taken.step.q} {taken.step.c}"
-        return Told(xxhash.xxh3_128_hexdigest(name.encode()), taken.copy.answer)
+        return BridgeResponse(xxhash.xxh3_128_hexdigest(name.encode()), taken.copy.answer)
 
     async def _generate(
         self, messages: list[Message], role: str, tools: list[dict[str, Any]] | None, params: dict[str, Any]
@@ -217,7 +227,7 @@ class Context:
         found = find_own(tool) if isinstance(tool, str) else as_tool(tool)
         self._check_allowance()
         given = _plain(dict(arguments or {}), f"the arguments of {found.name}")
-        called = Called(found.name, given)
+        called = ToolCall(found.name, given)
         request = xxhash.xxh3_128_hexdigest(_canonical(["call", found.name, given]))
         place = self.workplace.inside() if found.sandboxed else self.workplace
         once = None if found.repeatable else UnrepeatableCall(called, lambda: recover_call(found, called, place))
@@ -251,7 +261,7 @@ class Context:
         request: str,
         ask: Callable[[], Awaitable[Step]],
         once: UnrepeatableCall | None = None,
-        model: Asking | None = None,
+        model: ModelHandle | None = None,
     ) -> TakenStep:
         """Take a step and count what it used. Limits count live and replayed steps alike."""
         for meter in self._meters:

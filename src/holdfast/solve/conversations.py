@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError
-from holdfast.records.facts import Asked, Step
+from holdfast.records.facts import Step, StoredRequest
 from holdfast.records.samples import Message
 
 _KEPT = 64
@@ -80,7 +80,9 @@ class Conversations:
             self._recent.popitem(last=False)
         return request
 
-    def asked(self, request: RequestMessages, role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
+    def asked(
+        self, request: RequestMessages, role: str, params: dict[str, Any], tools: list[dict[str, Any]]
+    ) -> StoredRequest:
         """Return the request as it is recorded: without what an earlier step of this sample already holds."""
         self._index_answered()
         n = keep = 0
@@ -90,7 +92,7 @@ class Conversations:
                 n, keep = found
                 break
         params_of, tools_of = self._holder(params), self._holder(tools)
-        return Asked(
+        return StoredRequest(
             new=request.messages[keep:],
             after=n,
             keep=keep,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from holdfast.records.facts import Called, Step, StepId
+from holdfast.records.facts import Step, StepId, ToolCall
 from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.sandbox.box import Box, ReadFile
 from holdfast.solve.steps import Scope
@@ -20,10 +20,10 @@ from holdfast.spec import Price
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 AskInBatch = Callable[[StepId, list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int, str]]]
 """Also returns the batch job that answered; empty if the request was sent alone."""
-Call = Callable[[Tool, Called, Workplace], Awaitable[Step]]
+Call = Callable[[Tool, ToolCall, Workplace], Awaitable[Step]]
 
 
-class Asking(msgspec.Struct, frozen=True):
+class ModelHandle(msgspec.Struct, frozen=True):
     """A model as solvers and scorers use it: its identity, its parameters, how to send a request, its price."""
 
     identity: dict[str, Any]
@@ -61,14 +61,14 @@ class AttemptUsage(msgspec.Struct, frozen=True):
     """Only of models with a price in the spec."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class BridgeResponse(msgspec.Struct, frozen=True):
     """The answer to an external agent, with an id that is the same at every replay."""
 
     id: str
     answer: Answer
 
 
-class Wish(msgspec.Struct, frozen=True):
+class BridgeRequest(msgspec.Struct, frozen=True):
     """A request of an external agent."""
 
     messages: list[Message]
@@ -77,12 +77,12 @@ class Wish(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
-class Host(msgspec.Struct, frozen=True):
+class BridgeBackend(msgspec.Struct, frozen=True):
     """What an attempt offers to external agents: its models by name, and a function that sends a request."""
 
     model: str
     roles: tuple[str, ...]
-    ask: Callable[[Wish], Awaitable[Told]]
+    ask: Callable[[BridgeRequest], Awaitable[BridgeResponse]]
 
 
 class BridgeEndpoint(Protocol):
@@ -119,10 +119,10 @@ class AgentBounds(msgspec.Struct, frozen=True):
         return any(bound is not None and amount >= bound for bound, amount in pairs)
 
 
-class Means(msgspec.Struct, frozen=True):
+class AttemptResources(msgspec.Struct, frozen=True):
     """What every attempt at the samples of one cell works with."""
 
-    models: Mapping[str, Asking]
+    models: Mapping[str, ModelHandle]
     """By role; the evaluated model has the empty name."""
     allowance: AttemptLimits = AttemptLimits()
     read_file: ReadFile | None = None
@@ -133,5 +133,5 @@ class Means(msgspec.Struct, frozen=True):
     """Returns the attempt's sandbox; its folder is created on first use."""
     call: Call = call_tool
     """Makes a tool call that is not recorded. A replay puts something else here."""
-    open_endpoint: Callable[[Host], BridgeEndpoint] | None = None
+    open_endpoint: Callable[[BridgeBackend], BridgeEndpoint] | None = None
     """Opens the HTTP address under which external agents use this attempt's models."""

@@ -24,14 +24,14 @@ from holdfast.models.pacing.stopwatch import Stopwatch, running
 from holdfast.records import draft
 from holdfast.records.durations import rounded
 from holdfast.records.facts import (
-    Called,
     Failure,
-    Files,
+    FileChanges,
     RoleSpent,
     Spent,
     Step,
     StepId,
     StepStarted,
+    ToolCall,
     as_stored,
     checked,
 )
@@ -65,7 +65,7 @@ class StepFailedError(HoldfastError):
         """How long it took."""
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedStep(msgspec.Struct, frozen=True):
     """A step in the journal. `at`: when it ended, in seconds since 1970; 0 if unknown."""
 
     n: int
@@ -76,7 +76,7 @@ class Recorded(msgspec.Struct, frozen=True):
 class UnrepeatableCall(msgspec.Struct, frozen=True):
     """A call that must not be made twice. `recover` finds out the result if it may have been made already."""
 
-    called: Called
+    called: ToolCall
     recover: Callable[[], Awaitable[Step]]
 
 
@@ -106,7 +106,7 @@ class Scope(msgspec.Struct, frozen=True):
 class Steps:
     """The steps of one scope, live and replayed."""
 
-    note_files: Callable[[Files], None] | None = None
+    note_files: Callable[[FileChanges], None] | None = None
     """Called with the changes of a step in the sandbox when it is delivered, live or replayed."""
     calling = 0
     """Number of tool calls under way."""
@@ -135,7 +135,7 @@ class Steps:
         self,
         scope: Scope,
         journal: Journal,
-        recorded: Sequence[Recorded] = (),
+        recorded: Sequence[RecordedStep] = (),
         unsure: Sequence[UnconfirmedCall] = (),
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -149,15 +149,15 @@ class Steps:
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
         self.recorded_seconds = working_seconds(self._left) if recorded else 0.0
-        self._orphans: list[Recorded] = []
+        self._orphans: list[RecordedStep] = []
         self._asked_at: dict[Identity, float] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._callers: set[asyncio.Task[object]] = set()
-        self._waiting: dict[Identity, asyncio.Future[Recorded | None]] = {}
+        self._waiting: dict[Identity, asyncio.Future[RecordedStep | None]] = {}
         self.moved = self._clock()
         """When this scope last made a request or received a response, by the loop's clock."""
         self._wall = time.time() - self.moved
-        self.succeeded: list[Recorded] = []  # live in this scope; the next attempt may replay them
+        self.succeeded: list[RecordedStep] = []  # live in this scope; the next attempt may replay them
         self.begun: list[UnconfirmedCall] = []  # announcements made in this scope
         self._roles: dict[str, RoleSpent] = {}
 
@@ -300,7 +300,7 @@ class Steps:
         if others:
             await asyncio.wait(others, timeout=seconds)
 
-    async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> tuple[Recorded, Step]:
+    async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> tuple[RecordedStep, Step]:
         if self._draining:
             await asyncio.get_running_loop().create_future()  # until `close` cancels it
         self._live += 1
@@ -332,7 +332,7 @@ class Steps:
             self._in_flight -= 1
             if self._quiet is not None and not self._in_flight and not self._quiet.done():
                 self._quiet.set_result(None)
-        return Recorded(position.n, step, self._wall + self.moved), copy
+        return RecordedStep(position.n, step, self._wall + self.moved), copy
 
     async def _ask_once(
         self, ask: Callable[[], Awaitable[Step]], once: "UnrepeatableCall", request: str, count: int
@@ -364,9 +364,9 @@ class Steps:
         finally:
             turn.release()
 
-    async def _replay(self, identity: Identity) -> Recorded | None:
+    async def _replay(self, identity: Identity) -> RecordedStep | None:
         """Wait for this request's turn; return None if it was not recorded and may go live."""
-        waiting: asyncio.Future[Recorded | None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[RecordedStep | None] = asyncio.get_running_loop().create_future()
         self._waiting[identity] = waiting
         self._asked_at[identity] = asyncio.get_running_loop().time()
         self._touch()
@@ -410,7 +410,7 @@ class Steps:
         await self._settle()
         self._release_to_live()
 
-    def _may_come_first(self, awaited: list[Recorded]) -> bool:
+    def _may_come_first(self, awaited: list[RecordedStep]) -> bool:
         """Whether external code, which is slower than the loop, could still make a request that comes first. Matters
         where a request would go live, or where two responses would be delivered at once.
         """
@@ -425,7 +425,7 @@ class Steps:
         await asyncio.sleep(_OUTSIDE_SECONDS)
         return self._asked == seen
 
-    def _deliver(self, found: Recorded) -> None:
+    def _deliver(self, found: RecordedStep) -> None:
         """Deliver a recorded step. Steps before it that were skipped move to the end: they may still be requested."""
         index = self._left.index(found)
         self._left = self._left[index + 1 :] + self._left[:index]
@@ -437,7 +437,7 @@ class Steps:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def _wait_for_first(self, awaited: list[Recorded], changed: asyncio.Event) -> None:
+    async def _wait_for_first(self, awaited: list[RecordedStep], changed: asyncio.Event) -> None:
         """An earlier step is not requested yet: the solver will cancel it, or a sleeping branch will request it.
 
         It was recorded before each of `awaited`, so wait no longer than the first of these took then.
@@ -449,7 +449,7 @@ class Steps:
             if self._is_awaited(_identity(found.step)):
                 self._deliver(found)
 
-    def _due(self, each: Recorded) -> float:
+    def _due(self, each: RecordedStep) -> float:
         slack = _HOLD_SECONDS if each.step.cancelled else _BRANCH_SECONDS
         return self._asked_at[_identity(each.step)] + each.step.seconds + slack
 
@@ -474,7 +474,7 @@ def is_kept(step: Step) -> bool:
     return not step.cancelled and (step.failure is None or step.kind != "generate")
 
 
-def working_seconds(recorded: Sequence[Recorded]) -> float:
+def working_seconds(recorded: Sequence[RecordedStep]) -> float:
     """Return how long the steps took. Steps that overlapped count once, if their end times are known."""
     total, until = sum(each.step.seconds for each in recorded if not each.at), -math.inf
     for began, ended in sorted((each.at - each.step.seconds, each.at) for each in recorded if each.at):
@@ -487,7 +487,7 @@ def _identity(step: Step) -> Identity:
     return step.q, step.c
 
 
-def _last_of_each(recorded: Sequence[Recorded]) -> list[Recorded]:
+def _last_of_each(recorded: Sequence[RecordedStep]) -> list[RecordedStep]:
     """Keep the last record of each identity."""
     last = {_identity(each.step): each for each in recorded}
     return [each for each in recorded if last[_identity(each.step)] is each]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SpecError
 from holdfast.records.samples import Row
-from holdfast.score.worker_process import within
+from holdfast.score.worker_process import run_in_worker
 
 if TYPE_CHECKING:
     from jinja2 import Template, nodes
@@ -136,7 +136,7 @@ def _render_in_child(template: str, row: Row) -> str:
 
 def _run_in_child(function: str, *args: Any) -> Any:
     try:
-        return within(SECONDS_MAX, f"{__name__}:{function}", *args)
+        return run_in_worker(SECONDS_MAX, f"{__name__}:{function}", *args)
     except TimeoutError:
         raise SpecError(f"the template takes longer than {SECONDS_MAX:g} s; look for loops in it") from None
     except ValueError as error:

@@ -17,19 +17,19 @@ _SEVERITIES = ("place", "throughput", "evaluation", "result")
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-def differences(stored: Spec, given: Spec) -> list[Change]:
+def find_differences(stored: Spec, given: Spec) -> list[Change]:
     """Return every field that differs, with both values and its class."""
     return list(_compare(stored, given, ""))
 
 
-def refused(changes: list[Change]) -> list[Change]:
+def refused_changes(changes: list[Change]) -> list[Change]:
     """Return the changes that a resume refuses, because they would mix two experiments."""
     return [change for change in changes if change.kind == "result"]
 
 
-def extending(changes: list[Change]) -> list[Change]:
+def changes_beyond_extension(changes: list[Change]) -> list[Change]:
     """Return the changes that `extend` refuses too: an extension only adds samples, repeats, tasks or models."""
-    return [change for change in refused(changes) if not _only_adds(change)]
+    return [change for change in refused_changes(changes) if not _only_adds(change)]
 
 
 def _only_adds(change: Change) -> bool:

@@ -12,7 +12,7 @@ _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
 _CLOSING = re.compile(r"([A-Za-z_]\w*)\}\Z")
 
 
-def doubts(spec: Spec, environ: Mapping[str, str]) -> list[str]:
+def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
     """Return the warnings, each with its place in the spec and a remedy."""
     found: list[str] = []
     for index, task in enumerate(spec.tasks):

@@ -15,7 +15,7 @@ from holdfast.errors import FormatError
 from holdfast.journal.positions import Damage, Entry, Position
 from holdfast.records.built_in import comparable_by_task
 from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import AnomaliesRechecked, Cell, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.records.ranges import ORDINALS_MAX
 from holdfast.records.samples import MARKS
 from holdfast.score.anomalies import VERSION
@@ -133,7 +133,7 @@ step_gist = FactDecoder(StepGist)
 finished_data = FactDecoder(SampleFinished)
 failed_data = FactDecoder(SampleFailed)
 score_data = FactDecoder(ScoreGiven)
-looked_data = FactDecoder(LookedAgain)
+looked_data = FactDecoder(AnomaliesRechecked)
 
 
 class Judged(msgspec.Struct):

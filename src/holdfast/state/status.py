@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import files
 from holdfast.journal.ownership.claims import Beat
-from holdfast.journal.ownership.lease import Lease, clock_time, how_it_died, is_alive, is_held_by_lease, read_lease
+from holdfast.journal.ownership.lease import Lease, clock_time, describe_death, is_alive, is_held_by_lease, read_lease
 from holdfast.journal.ownership.lock import NO_FLOCK, owner_of
 from holdfast.journal.ownership.terms import is_term_held
 from holdfast.state.story import Story
@@ -121,7 +121,7 @@ def _how_it_ended(standing: Standing, updated: str = "") -> str:
         return f"last heartbeat at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
     if lease is None or lease.released:
         return "the process ended without a word (killed, out of memory, or power loss)"
-    return how_it_died(lease)
+    return describe_death(lease)
 
 
 def _is_scored(standing: Standing) -> bool:

@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.bridge.server import AttemptDoor, Bridge
+from holdfast.bridge.server import AttemptEndpoint, Bridge
 from holdfast.errors import HoldfastError
 from holdfast.models import ModelError, Request
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Sample
 from holdfast.solve import Context, LimitError, Solver, StepFailedError
-from holdfast.solve.resources import Host, Told, Wish
+from holdfast.solve.resources import BridgeBackend, BridgeRequest, BridgeResponse
 from tests.unit.engine.runs import Asked, cut_after, given, go, lines, model, records, rows
 
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
@@ -29,27 +29,27 @@ class FakeHost:
     """Answers wishes when it is told to, and counts them."""
 
     def __init__(self) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[BridgeRequest] = []
         self.go = asyncio.Event()
         self.arrived = asyncio.Event()
         self.error: BaseException | None = None
 
-    async def ask(self, wish: Wish) -> Told:
+    async def ask(self, wish: BridgeRequest) -> BridgeResponse:
         self.wishes.append(wish)
         number = len(self.wishes)
         self.arrived.set()
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return Told(f"id{number}", Answer(f"answer {number} {SEEN.get()}"))
+        return BridgeResponse(f"id{number}", Answer(f"answer {number} {SEEN.get()}"))
 
 
 @asynccontextmanager
-async def opened(host: FakeHost) -> AsyncIterator[tuple[AttemptDoor, aiohttp.ClientSession]]:
+async def opened(host: FakeHost) -> AsyncIterator[tuple[AttemptEndpoint, aiohttp.ClientSession]]:
     bridge = Bridge()
     async with aiohttp.ClientSession() as session:
         try:
-            yield bridge.open(Host("m", ("judge",), host.ask)), session
+            yield bridge.open(BridgeBackend("m", ("judge",), host.ask)), session
         finally:
             await bridge.close()
 
@@ -59,7 +59,7 @@ def body(content: str = "hi", **fields: Any) -> dict[str, Any]:
 
 
 async def post(
-    session: aiohttp.ClientSession, door: AttemptDoor, sent: Any, path: str = "chat/completions", **headers: str
+    session: aiohttp.ClientSession, door: AttemptEndpoint, sent: Any, path: str = "chat/completions", **headers: str
 ) -> tuple[int, Any, Any]:
     async with session.post(f"{door.url}/{path}", json=sent, headers=headers) as response:
         return response.status, await response.json(), response.headers
@@ -117,7 +117,7 @@ def test_paths_that_there_are_not_are_answered_with_those_that_there_are() -> No
     within(ask())
 
 
-async def leave(session: aiohttp.ClientSession, door: AttemptDoor, host: FakeHost) -> None:
+async def leave(session: aiohttp.ClientSession, door: AttemptEndpoint, host: FakeHost) -> None:
     """Ask, and go away before there is an answer; the server has noticed."""
     asking = asyncio.ensure_future(post(session, door, body()))
     await host.arrived.wait()
@@ -126,7 +126,7 @@ async def leave(session: aiohttp.ClientSession, door: AttemptDoor, host: FakeHos
     await noticed(door)
 
 
-async def noticed(door: AttemptDoor) -> None:
+async def noticed(door: AttemptEndpoint) -> None:
     while any(step.waiting for step in door.steps()):  # noqa: ASYNC110 - no event reports it
         await asyncio.sleep(0.001)
 
@@ -251,7 +251,7 @@ def test_an_address_is_not_opened_in_a_thread() -> None:
     async def ask() -> None:
         bridge = Bridge()
         with pytest.raises(HoldfastError, match="read it in the solver"):
-            await asyncio.to_thread(bridge.open, Host("m", (), FakeHost().ask))
+            await asyncio.to_thread(bridge.open, BridgeBackend("m", (), FakeHost().ask))
         await bridge.close()
 
     within(ask())

@@ -9,7 +9,7 @@ from holdfast.cli.errors import explain
 from holdfast.errors import DataError, DriftError, HoldfastError
 from holdfast.models import UnknownProviderError
 from holdfast.records.facts import Change
-from holdfast.runs import Ended, RunPlace
+from holdfast.runs import RunLocation, RunOutcome
 from holdfast.score.errors import ScorerError
 from holdfast.spec import Model, Spec, Task
 
@@ -84,7 +84,7 @@ def test_drift_can_be_read_in_80_columns_and_long_values_show_where_they_differ(
 def test_failures_beyond_what_is_allowed_exit_1_and_an_interruption_130(
     tmp_path: Path, failed: int, allowed: float, interrupted: bool, code: int
 ) -> None:
-    place = RunPlace(str(tmp_path), "e", "r", str(tmp_path))
+    place = RunLocation(str(tmp_path), "e", "r", str(tmp_path))
     model, task = Model(name="m", provider="mock"), Task(name="t")
     spec = Spec(models=[model], tasks=[task], fail_on_error=allowed)
-    assert Ended(place, spec, 100 - failed, failed, 0, interrupted).exit_code() == code
+    assert RunOutcome(place, spec, 100 - failed, failed, 0, interrupted).exit_code() == code

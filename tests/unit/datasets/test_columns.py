@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
+from holdfast.datasets import Columns, open_rows, resolve_columns, rows_in_memory, samples
 from holdfast.datasets.columns import DuplicateFinder
 from holdfast.errors import DataError
 from holdfast.records.samples import Row, Sample
@@ -54,8 +54,8 @@ def test_columns_can_be_named() -> None:
 
 
 def test_resolved_columns_are_those_that_samples_are_read_by() -> None:
-    assert resolved({"question": 1, "label": 2}, Columns()) == Columns("", "question", "label")
-    assert resolved({"id": 0, "question": 1}, Columns(input="x")) == Columns("id", "x", "")
+    assert resolve_columns({"question": 1, "label": 2}, Columns()) == Columns("", "question", "label")
+    assert resolve_columns({"id": 0, "question": 1}, Columns(input="x")) == Columns("id", "x", "")
 
 
 def test_without_ids_rows_are_numbered_without_gaps(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.datasets import Content, Digests, FileColumns, rows_in_memory
+from holdfast.datasets import FileColumns, FileContent, ReferenceCache, rows_in_memory
 from holdfast.datasets.files import ending_of, type_of_name
 from holdfast.errors import DataError
 from holdfast.records.references import Reference, parse_reference
@@ -18,7 +18,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 
 def converted(value: Any, folder: Path, **options: Any) -> Any:
     rows = rows_in_memory([{"id": 1, "picture": value}], "task t", ["picture"])
-    columns = FileColumns(["picture"], str(folder), Digests().reference, "task t", **options)
+    columns = FileColumns(["picture"], str(folder), ReferenceCache().reference, "task t", **options)
     return next(columns.apply(rows))[1]["picture"]
 
 
@@ -109,10 +109,10 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_missing_column_is_refused_unless_it_may_be_missing(tmp_path: Path) -> None:
     rows = rows_in_memory([{"id": 1}], "task t", ["picture"])
-    strict = FileColumns(["picture"], "", Digests().reference, "task t")
+    strict = FileColumns(["picture"], "", ReferenceCache().reference, "task t")
     with pytest.raises(DataError, match=r"row 1: no column 'picture', which dataset.files names; the row has: id"):
         next(strict.apply(rows))
-    lenient = FileColumns(["picture"], "", Digests().reference, "task t", optional=True)
+    lenient = FileColumns(["picture"], "", ReferenceCache().reference, "task t", optional=True)
     assert next(lenient.apply(rows)) == (1, {"id": 1})
 
 
@@ -131,14 +131,14 @@ def test_bytes_in_another_column_are_refused() -> None:
 def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(PNG)
-    digests = Digests()
-    first = digests.reference(Content(path=str(path)))
+    digests = ReferenceCache()
+    first = digests.reference(FileContent(path=str(path)))
     with monkeypatch.context() as patched:
-        patched.setattr(Content, "pieces", lambda self: iter([b"other"]))
-        assert digests.reference(Content(path=str(path))) == first
+        patched.setattr(FileContent, "pieces", lambda self: iter([b"other"]))
+        assert digests.reference(FileContent(path=str(path))) == first
     assert digests.size(first) == len(PNG)
     path.write_bytes(PNG + b"!")
-    assert digests.reference(Content(path=str(path))) != first
+    assert digests.reference(FileContent(path=str(path))) != first
 
 
 def test_endings_for_names_of_files() -> None:

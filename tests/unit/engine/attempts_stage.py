@@ -8,12 +8,21 @@ import msgspec
 from holdfast.engine.sample import KeyHistory, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import ScoringSetup
-from holdfast.models.pacing.queue import Places
-from holdfast.plan import Work
+from holdfast.models.pacing.queue import Slots
+from holdfast.plan import PreparedTask
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.records.samples import Answer, Sample
 from holdfast.score import Scorer, scorer
-from holdfast.solve import AttemptLimits, Context, Means, Prompt, Recorded, Renderer, Solver, UnconfirmedCall
+from holdfast.solve import (
+    AttemptLimits,
+    AttemptResources,
+    Context,
+    Prompt,
+    RecordedStep,
+    Renderer,
+    Solver,
+    UnconfirmedCall,
+)
 from holdfast.spec import Task
 from tests.unit.solve.stage import MemoryJournal, World, run
 
@@ -64,12 +73,14 @@ class Story(NamedTuple):
 
 def kit(solve: Solve, world: World, setting: Setting) -> TaskSetup:
     task = Task(name="task", sample_retries=setting.retries)
-    work = Work(task, Solver("solve", solve, {}, {}), Prompt(), Renderer(Prompt()))
+    work = PreparedTask(task, Solver("solve", solve, {}, {}), Prompt(), Renderer(Prompt()))
     scorers: Sequence[Scorer] = [scorer(each) for each in setting.scorers]
     return TaskSetup(
         work=work,
-        resources={"model": Means({"": world.asking()}, setting.allowance)},
-        scoring=ScoringSetup(scorers, "evaluation" if scorers else "", Places(1), Means({"judge": world.asking()})),
+        resources={"model": AttemptResources({"": world.asking()}, setting.allowance)},
+        scoring=ScoringSetup(
+            scorers, "evaluation" if scorers else "", Slots(1), AttemptResources({"judge": world.asking()})
+        ),
         seconds=setting.seconds,
         seed=0,
     )
@@ -99,7 +110,7 @@ def answer(
 def past_of(*stories: Story, records: int | None = None) -> KeyHistory:
     """What a journal with these stories, or their first so many records, tells the next process."""
     lines = [line for story in stories for line in story.journal.records][:records]
-    steps: list[Recorded] = []
+    steps: list[RecordedStep] = []
     failures: dict[int, str] = {}
     begun: list[UnconfirmedCall] = []
     for n, record in lines:

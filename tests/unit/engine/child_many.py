@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-from holdfast.runs import Given, execute, place_for
+from holdfast.runs import Given, execute, new_run_location
 from holdfast.spec import build_spec
 
 
@@ -19,7 +19,7 @@ def main() -> None:
         "tasks": [{"name": "many", "dataset": {"path": path}, "scorers": ["exact_match"]}],
     }
     given = Given(build_spec(raw))
-    ended = asyncio.run(execute(given, place_for(given, store, "many")))
+    ended = asyncio.run(execute(given, new_run_location(given, store, "many")))
     print(ended.finished, peak_bytes())
 
 

@@ -14,7 +14,7 @@ from holdfast.journal.segments import list_chain
 from holdfast.models import Connection, Request
 from holdfast.records.samples import Answer
 from holdfast.report import ExportLine
-from holdfast.runs import Ended, Given, Observe, Run, execute, find_run, place_for
+from holdfast.runs import Given, Observe, Run, RunOutcome, execute, find_run, new_run_location
 from holdfast.spec import build_spec
 from tests.journals import unpacked
 
@@ -86,8 +86,8 @@ def given(tasks: Sequence[Asked], models: Sequence[Mapping[str, Any]] = (), **fi
     )
 
 
-def go(store: object, wanted: Given, observe: Observe | None = None, run_id: str = RUN) -> Ended:
-    return asyncio.run(execute(wanted, place_for(wanted, str(store), run_id), observe))
+def go(store: object, wanted: Given, observe: Observe | None = None, run_id: str = RUN) -> RunOutcome:
+    return asyncio.run(execute(wanted, new_run_location(wanted, str(store), run_id), observe))
 
 
 def folder(store: object, run_id: str = RUN) -> str:

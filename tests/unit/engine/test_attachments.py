@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.datasets import Content, Digests
+from holdfast.datasets import FileContent, ReferenceCache
 from holdfast.engine import attachments as attachments_module
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import ModelClient
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path
 from holdfast.models.failures import AskFailedError
-from holdfast.models.pacing.queue import Places
+from holdfast.models.pacing.queue import Slots
 from holdfast.records.references import Reference
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, ModelServer
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 
 
 def stored(folder: Path, data: bytes = PNG) -> Reference:
-    return BlobStore(str(folder)).keep(Content(data=data), Digests())
+    return BlobStore(str(folder)).keep(FileContent(data=data), ReferenceCache())
 
 
 def said(reference: Reference) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def ask(folder: Path, reference: Reference) -> tuple[str, int]:
     async def run() -> tuple[str, int]:
         async with ModelServer() as server:
             model = Model(name="m", provider="openai", model="m", base_url=server.base_url)
-            line = ModelClient(model, "models[0]", Places(10))
+            line = ModelClient(model, "models[0]", Slots(10))
             try:
                 await line.handle(Attachments(str(folder))).ask(said(reference), {}, [])
             except AskFailedError as error:
@@ -121,7 +121,7 @@ def test_extra_headers_and_body_fields_and_structured_output_reach_the_server() 
             model = Model(
                 name="m", provider="openai", model="m", base_url=server.base_url, headers=headers, params=params
             )
-            line = ModelClient(model, "models[0]", Places(10))
+            line = ModelClient(model, "models[0]", Slots(10))
             for number in range(2):
                 await line.handle().ask([{"role": "user", "content": f"{number}"}], params, tools)
             await line.provider.close()

@@ -11,7 +11,7 @@ from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.facts import Bill, Failure, StepId
 from holdfast.records.samples import Answer, Usage
-from holdfast.solve import Asking
+from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
@@ -24,7 +24,7 @@ class Model:
 
     def __init__(self, budget: Budget, name: tuple[str, str] = ("m", "")) -> None:
         self.under_way: list[asyncio.Future[int | AskFailedError]] = []
-        self._limited = budget.limit(name, Asking({}, {}, self._ask, PRICE))
+        self._limited = budget.limit(name, ModelHandle({}, {}, self._ask, PRICE))
 
     async def _ask(self, messages: Any, params: Any, tools: Any) -> tuple[Answer, int]:
         answer: asyncio.Future[int | AskFailedError] = asyncio.get_running_loop().create_future()
@@ -125,7 +125,7 @@ def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_n
         async def alone(*_: Any) -> tuple[Answer, int]:
             raise AssertionError("it was asked alone")
 
-        batched = budget.limit(("m", ""), Asking({}, {}, alone, PRICE, never)).batched
+        batched = budget.limit(("m", ""), ModelHandle({}, {}, alone, PRICE, never)).batched
         assert batched is not None
         steps = [StepId(number, "solve/1", "q") for number in range(9)]
         tasks = [asyncio.ensure_future(batched(step, list(ASKED), params, [])) for step in steps]

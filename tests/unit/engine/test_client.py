@@ -6,16 +6,16 @@ from typing import Any
 from holdfast.engine.client import CellHealth, ModelClient, group
 from holdfast.models import Request
 from holdfast.models.failures import AskFailedError
-from holdfast.models.pacing.queue import Places
+from holdfast.models.pacing.queue import Slots
 from holdfast.records.samples import Answer, Message
-from holdfast.solve import Asking
+from holdfast.solve import ModelHandle
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 from tests.unit.testing.patience import until
 
 
 def line(
-    server: ModelServer, connections: int, everywhere: Places | None = None, seconds: float = 60, **fields: Any
+    server: ModelServer, connections: int, everywhere: Slots | None = None, seconds: float = 60, **fields: Any
 ) -> ModelClient:
     model = Model(
         name="m",
@@ -26,7 +26,7 @@ def line(
         timeout_seconds=seconds,
         **{"request_retries": 0, **fields},
     )
-    return ModelClient(model, "models[0]", everywhere or Places(1000))
+    return ModelClient(model, "models[0]", everywhere or Slots(1000))
 
 
 async def ask(asked: ModelClient, number: int = 41) -> Answer:
@@ -61,7 +61,7 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
         }
         model = Model(model="m", request_retries=1, **fields)
         asked = ModelClient(
-            model, "models[0]", Places(1000), tell=lambda event, message: told.append(f"{event}: {message}")
+            model, "models[0]", Slots(1000), tell=lambda event, message: told.append(f"{event}: {message}")
         )
         asks = (ask(asked, number) for number in range(20))
         await asyncio.gather(*asks, return_exceptions=True)
@@ -76,7 +76,7 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
 def test_two_models_share_the_limit_of_the_run() -> None:
     async def run() -> Stats:
         async with ModelServer(Behaviour(latency_seconds=0.005)) as server:
-            everywhere = Places(3)
+            everywhere = Slots(3)
             lines = [line(server, 8, everywhere), line(server, 8, everywhere)]
             await asyncio.gather(*(ask(lines[number % 2], number) for number in range(40)))
             for each in lines:
@@ -109,7 +109,7 @@ def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> Non
 
     async def run() -> str:
         async with ModelServer() as server:
-            everywhere = Places(1)
+            everywhere = Slots(1)
             drained, other = line(server, 8, everywhere), line(server, 8, everywhere)
             drained.drain()
             waiting = asyncio.ensure_future(ask(drained))
@@ -165,7 +165,7 @@ def test_one_sample_that_no_server_takes_stops_no_cell_and_five_do() -> None:
     """However often it is repeated, and whatever else it asks."""
     stopped: list[str] = []
 
-    async def ask_as(asked: Asking, sample: str) -> None:
+    async def ask_as(asked: ModelHandle, sample: str) -> None:
         group.set(sample)
         await asked.ask([{"role": "user", "content": sample}], {}, [])
 
@@ -246,7 +246,7 @@ async def meddles(request: Request) -> str:
 
 def test_a_provider_that_changes_what_it_is_given_changes_its_own_copy() -> None:
     async def run() -> list[Message]:
-        asked = ModelClient(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Places(1))
+        asked = ModelClient(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Slots(1))
         messages: list[Message] = [{"role": "user", "content": "as it was"}]
         await asked.handle().ask(messages, {}, [])
         return messages

@@ -13,7 +13,7 @@ from holdfast.errors import StoppedError
 from holdfast.journal.appender import Appender
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.runs import RunPlace
+from holdfast.runs import RunLocation
 from holdfast.solve import Context
 from tests.unit.engine.runs import Asked, cut_after, echo, given, go, lines, mock, model, records, rows
 
@@ -295,7 +295,7 @@ def test_the_time_limit_of_a_sample_is_its_own(tmp_path: Path) -> None:
 def test_totals_add_up_at_every_moment(tmp_path: Path) -> None:
     wrong: list[tuple[int, ...]] = []
 
-    async def observe(engine: Engine, place: RunPlace) -> None:
+    async def observe(engine: Engine, place: RunLocation) -> None:
         while True:
             progress = engine.progress
             left = progress.planned - progress.finished - progress.failed
@@ -313,7 +313,7 @@ def test_totals_add_up_at_every_moment(tmp_path: Path) -> None:
 
 
 def stop_at(finished: int) -> Any:
-    async def observe(engine: Engine, place: RunPlace) -> None:
+    async def observe(engine: Engine, place: RunLocation) -> None:
         while engine.progress.finished < finished:  # noqa: ASYNC110 - progress has no event to wait for
             await asyncio.sleep(0)
         engine.stop()
@@ -349,7 +349,7 @@ def test_a_run_that_is_stopped_before_it_begins_asks_for_nothing(tmp_path: Path)
         asked.append(request)
         return "answer"
 
-    async def observe(engine: Engine, place: RunPlace) -> None:
+    async def observe(engine: Engine, place: RunLocation) -> None:
         engine.stop()
 
     wanted = given([Asked(rows=rows(50))], [model("m", reply)])

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.records import line
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Ended, Given
+from holdfast.runs import Given, RunOutcome
 from holdfast.score import scorer
 from holdfast.solve import Context
 from tests.unit.engine import runs
@@ -131,7 +131,7 @@ def solving(deed: Deed) -> Callable[[Sample, Context], Awaitable[Any]]:
     return solve
 
 
-def go(store: Path, wanted: Given) -> Ended:
+def go(store: Path, wanted: Given) -> RunOutcome:
     """A run that gets out of hand must not take the tests with it."""
     try:
         return runs.go(store, wanted)
@@ -139,7 +139,7 @@ def go(store: Path, wanted: Given) -> Ended:
         raise AssertionError(f"one sample has ended the whole run: {error!r}") from None
 
 
-def outcome(store: Path, **asked: Any) -> tuple[Ended, dict[str, str]]:
+def outcome(store: Path, **asked: Any) -> tuple[RunOutcome, dict[str, str]]:
     """How each sample ended: `finished`, or the kind of its failure."""
     fields = asked.pop("spec", {})
     task = runs.Asked(rows=runs.rows(ROWS), fields={"sample_retries": 0}, **asked)

@@ -12,8 +12,8 @@ from holdfast.engine.sample import KeyHistory, Outcome, Sampler
 from holdfast.errors import StoppedError
 from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Sample
-from holdfast.score.anomalies import Expected
-from holdfast.solve import AttemptLimits, Context, Recorded, StepFailedError, ToolFailedError, Workplace
+from holdfast.score.anomalies import AnswerExpectations
+from holdfast.solve import AttemptLimits, Context, RecordedStep, StepFailedError, ToolFailedError, Workplace
 from holdfast.solve.composed import best_of, majority
 from holdfast.solve.steps import working_seconds
 from tests.unit.engine.attempts_stage import (
@@ -486,8 +486,8 @@ def test_who_asks_in_the_background_has_ended_before_what_belongs_to_the_attempt
 
 
 def test_what_went_on_at_the_same_time_counts_once_against_the_time_limit() -> None:
-    def at(end: float, seconds: float) -> Recorded:
-        return Recorded(1, Step(0, "solve/1", "q", seconds=seconds), end)
+    def at(end: float, seconds: float) -> RecordedStep:
+        return RecordedStep(1, Step(0, "solve/1", "q", seconds=seconds), end)
 
     assert working_seconds([at(10.0, 4.0), at(10.0, 4.0), at(11.0, 2.0)]) == pytest.approx(5.0)
     assert working_seconds([at(10.0, 4.0), at(20.0, 4.0)]) == pytest.approx(8.0)
@@ -501,7 +501,7 @@ def test_an_empty_answer_is_counted_as_an_anomaly_where_somebody_looks(text: str
 
     ends: list[Outcome] = []
     plain = kit(solve, World(), Setting())
-    looking = msgspec.structs.replace(plain, expected={"model": Expected()} if looks else None)
+    looking = msgspec.structs.replace(plain, expected={"model": AnswerExpectations()} if looks else None)
     sampler = Sampler(MemoryJournal(1), lambda _, outcome: ends.append(outcome))
     run(sampler.answer(ticket(), looking, KeyHistory()))
     assert [each.anomalies for each in ends] == [odd]

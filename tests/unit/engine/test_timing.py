@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.engine.client import ModelClient
 from holdfast.models.pacing.pace import Limits, Pace
-from holdfast.models.pacing.queue import Places, Turns
+from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.timing import begin_timing
 from holdfast.records.facts import Timing
 from holdfast.spec import Model
@@ -17,7 +17,7 @@ ROUNDED = 0.0001
 
 def line(server: ModelServer, **fields: Any) -> ModelClient:
     return ModelClient(
-        Model(name="m", provider="openai", model="m", base_url=server.base_url, **fields), "models[0]", Places(1000)
+        Model(name="m", provider="openai", model="m", base_url=server.base_url, **fields), "models[0]", Slots(1000)
     )
 
 
@@ -78,7 +78,7 @@ def test_requests_a_minute_hold_back_all_who_wait_and_each_of_them_counts_it() -
 def test_a_pause_that_ended_while_nobody_looked_counts_no_longer_than_it_was() -> None:
     now = 0.0
     pace = Pace(Limits(requests_per_minute=6))
-    turns = Turns(pace, lambda: now)
+    turns = RequestQueue(pace, lambda: now)
     assert turns.take(0.0)
     before = turns.limited_seconds(0.0)
     assert turns.limited_seconds(4.0) - before == 4.0
@@ -91,7 +91,7 @@ def test_whoever_waits_behind_others_for_a_rate_is_held_by_it_all_the_while() ->
 
     async def run() -> float:
         nonlocal now
-        turns = Turns(Pace(Limits(requests_per_minute=6)), lambda: now)
+        turns = RequestQueue(Pace(Limits(requests_per_minute=6)), lambda: now)
         assert turns.take(0.0)
         before = turns.limited_seconds(now)
         waiting = [asyncio.ensure_future(turns.wait(0.0, first=False)) for _ in range(3)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.engine import Engine, Orders, Progress, Watch
+from holdfast.engine import Engine, Progress, Watchdog, WatchdogOptions
 from holdfast.engine.in_flight import InFlightSample
 from holdfast.journal.ownership.lease import Lease, read_lease
 
@@ -58,7 +58,7 @@ class Watched:
             "obey": nothing,
             **orders,
         }
-        self.watch = Watch(cast(Engine, self.engine), Orders(**given))
+        self.watch = Watchdog(cast(Engine, self.engine), WatchdogOptions(**given))
 
     def note(self, event: str, message: str) -> None:
         self.told.append((event, message))

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import IOV_MAX, OsDisk, write_all
-from holdfast.journal.opening import Request, open_to_write
+from holdfast.journal.opening import OpenRequest, open_to_write
 from holdfast.records import draft
 
 
@@ -26,7 +26,7 @@ class CountingDisk(OsDisk):
 
 def calls_of_one_commit(folder: Path, records_before: int) -> dict[str, int]:
     disk = CountingDisk()
-    appender = open_to_write(disk, str(folder), Request("run-1"), Hooks(lambda: 0.0)).appender
+    appender = open_to_write(disk, str(folder), OpenRequest("run-1"), Hooks(lambda: 0.0)).appender
     batch = [draft("note", {"text": "x" * 100}) for _ in range(500)]
     for _ in range(records_before // 500):
         appender.commit(batch)
@@ -75,7 +75,7 @@ def test_no_write_is_given_more_buffers_than_the_system_allows(tmp_path: Path) -
 
 def test_a_batch_of_many_large_records_is_written_whole(tmp_path: Path) -> None:
     disk = CountingDisk()
-    appender = open_to_write(disk, str(tmp_path / "journal"), Request("run-1"), Hooks(lambda: 0.0)).appender
+    appender = open_to_write(disk, str(tmp_path / "journal"), OpenRequest("run-1"), Hooks(lambda: 0.0)).appender
     positions = appender.commit([draft("note", {"text": "x" * 40_000}) for _ in range(IOV_MAX)])
     appender.close()
     assert len(positions) == IOV_MAX

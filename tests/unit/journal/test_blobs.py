@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import files
-from holdfast.datasets import Content, Digests
+from holdfast.datasets import FileContent, ReferenceCache
 from holdfast.errors import JournalError, SpecError
-from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_kept, read_blob, read_pieces
+from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_blob_files, read_blob, read_pieces
 from holdfast.journal.disk import OsDisk
 from holdfast.plan import StoredRows, check_blobs, inputs_of, prepare, write_plan
 from holdfast.records.references import Reference, parse_reference
@@ -25,7 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 
 
 def stored(folder: Path, data: bytes = PNG) -> Reference:
-    return BlobStore(str(folder)).keep(Content(data=data), Digests())
+    return BlobStore(str(folder)).keep(FileContent(data=data), ReferenceCache())
 
 
 def spec_with_files(folder: Path, pictures: list[Any], **fields: Any) -> Spec:
@@ -132,7 +132,7 @@ def test_content_that_the_parent_has_lost_is_reported(tmp_path: Path) -> None:
     reference = stored(tmp_path / "elsewhere")
     store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))
     with pytest.raises(JournalError, match=f"parent/blobs/{reference.digest} is missing"):
-        store.keep(reference, Digests())
+        store.keep(reference, ReferenceCache())
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
@@ -153,7 +153,7 @@ def test_one_content_is_taken_over_by_several_threads_at_once(
 
     monkeypatch.setattr(files, "link", late)
     with ThreadPoolExecutor(4) as threads:
-        taken = list(threads.map(lambda _: store.keep(reference, Digests()), range(4)))
+        taken = list(threads.map(lambda _: store.keep(reference, ReferenceCache()), range(4)))
     assert taken == [reference] * 4
     assert blobs(tmp_path / "fork") == [reference.digest]
     assert read_blob(str(tmp_path / "fork"), reference) == PNG
@@ -165,7 +165,7 @@ def test_damaged_content_is_not_copied_from_the_parent(tmp_path: Path, monkeypat
     (tmp_path / "fork").mkdir()
     monkeypatch.setattr(files, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
     with pytest.raises(JournalError, match=f"{reference.digest} is damaged"):
-        BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent")).keep(reference, Digests())
+        BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent")).keep(reference, ReferenceCache())
     assert blobs(tmp_path / "fork") == []
 
 
@@ -209,7 +209,7 @@ def test_content_is_durable_before_it_has_its_name_and_all_names_at_the_end(tmp_
     disk = RecordingDisk()
     store = BlobStore(str(tmp_path / "run"), disk=disk)
     for data in (PNG, PNG + b"!", PNG):
-        store.keep(Content(data=data), Digests())
+        store.keep(FileContent(data=data), ReferenceCache())
     store.sync()
     folders = [f"sync {tmp_path.name}", "sync run"]
     assert disk.events == [*folders, *(["write", "sync", "name"] * 2), "sync blobs"]
@@ -219,7 +219,7 @@ def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> 
     stored(tmp_path)
     disk = RecordingDisk()
     store = BlobStore(str(tmp_path), disk=disk)
-    store.keep(Content(data=PNG), Digests())
+    store.keep(FileContent(data=PNG), ReferenceCache())
     store.sync()
     assert disk.events == ["sync blobs"]
 
@@ -243,7 +243,7 @@ def test_what_a_full_disk_cuts_short_is_removed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         store.keep_pieces([b"one ", b"and ", b"two"])
     with pytest.raises(OSError, match="No space left"):
-        store.keep(Content(data=PNG), Digests())
+        store.keep(FileContent(data=PNG), ReferenceCache())
     assert os.listdir(tmp_path / "blobs") == []
 
 
@@ -253,6 +253,8 @@ def test_many_threads_may_keep_content_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         digests = list(threads.map(store.keep_pieces, contents))
     assert sorted(set(digests)) == blobs(tmp_path)
-    assert list(check_kept(str(tmp_path), digests)) == []
+    assert list(check_blob_files(str(tmp_path), digests)) == []
     (tmp_path / "blobs" / digests[0]).write_bytes(b"other")
-    assert [error.partition(" is ")[2].partition(":")[0] for error in check_kept(str(tmp_path), digests)] == ["damaged"]
+    assert [error.partition(" is ")[2].partition(":")[0] for error in check_blob_files(str(tmp_path), digests)] == [
+        "damaged"
+    ]

@@ -11,7 +11,15 @@ import pytest
 
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal.object_store import Objects, open_objects
-from holdfast.journal.ownership.claims import Beat, Claim, Patience, greatest_epoch, read_beat, take_epoch, write_beat
+from holdfast.journal.ownership.claims import (
+    Beat,
+    Claim,
+    TakeoverTiming,
+    greatest_epoch,
+    read_beat,
+    take_epoch,
+    write_beat,
+)
 from holdfast.journal.ownership.lease import Holder, this_process
 from tests.stores import EVERY_KIND, Broken, Bucket, MemoryObjects, failing_every
 
@@ -35,8 +43,8 @@ class Hours:
         self.slept += seconds
 
     @property
-    def patience(self) -> Patience:
-        return Patience(EXPIRY, self, self.sleep)
+    def patience(self) -> TakeoverTiming:
+        return TakeoverTiming(EXPIRY, self, self.sleep)
 
 
 def claimed(objects: Objects, epoch: int, holder: Holder, beat: Beat | None = None) -> None:
@@ -80,7 +88,7 @@ def test_if_several_processes_claim_at_once_one_wins_and_the_others_get_held_err
             objects = open_objects(url)
             barrier.wait()
             try:  # one that comes late sees the winner beat
-                patience = Patience(sleep=lambda seconds: write_beat(objects, 1, Beat(7)))
+                patience = TakeoverTiming(sleep=lambda seconds: write_beat(objects, 1, Beat(7)))
                 outcomes.append(take_epoch(objects, 1, patience))
             except HeldError as error:
                 outcomes.append(error)
@@ -186,7 +194,7 @@ def test_a_holder_on_a_machine_or_in_a_container_of_the_same_name_is_waited_for(
         write_beat(objects, 1, Beat(4))
 
     with pytest.raises(HeldError):
-        take_epoch(objects, 1, Patience(EXPIRY, clock, sleep))
+        take_epoch(objects, 1, TakeoverTiming(EXPIRY, clock, sleep))
 
 
 def test_one_that_has_ended_is_over_at_once() -> None:
@@ -215,7 +223,7 @@ def test_a_holder_that_beats_holds_it_and_is_named(holder: Holder) -> None:
             write_beat(objects, 1, Beat(4))
 
     with pytest.raises(HeldError, match=rf"process {holder.pid} on {holder.host}"):
-        take_epoch(objects, 1, Patience(EXPIRY, clock, sleep))
+        take_epoch(objects, 1, TakeoverTiming(EXPIRY, clock, sleep))
     assert greatest_epoch(objects) == 1
 
 
@@ -223,7 +231,7 @@ def test_a_holder_is_waited_for_as_long_as_its_own_claim_says() -> None:
     """Not as long as the judge would like: two machines may be set up differently."""
     objects, clock = MemoryObjects(), Hours()
     assert objects.create("lease/000001", msgspec.json.encode(Claim("n", ELSEWHERE, 300.0)))
-    assert take_epoch(objects, 1, Patience(1.0, clock, clock.sleep)) == 2
+    assert take_epoch(objects, 1, TakeoverTiming(1.0, clock, clock.sleep)) == 2
     assert clock.slept >= 300.0
     assert msgspec.json.decode(objects.held["lease/000002"], type=Claim).expiry_seconds == 1.0
 
@@ -236,7 +244,7 @@ def test_one_that_ends_while_it_is_watched_is_over() -> None:
         clock.sleep(seconds)
         write_beat(objects, 1, Beat(4, ended=True))
 
-    assert take_epoch(objects, 1, Patience(EXPIRY, clock, sleep)) == 2
+    assert take_epoch(objects, 1, TakeoverTiming(EXPIRY, clock, sleep)) == 2
     assert clock.slept < EXPIRY
 
 

@@ -15,7 +15,7 @@ from holdfast.journal.ownership.lease import (
     InFlight,
     Lease,
     Stall,
-    how_it_died,
+    describe_death,
     is_alive,
     read_lease,
     this_process,
@@ -82,13 +82,13 @@ def test_another_process_with_the_same_number_is_not_the_holder() -> None:
 def test_no_process_survives_a_restart_of_the_machine() -> None:
     before = Holder(os.getpid(), HOST, "another boot", this_process().started)
     assert is_alive(before) is False
-    assert "restarted" in how_it_died(lease(before))
+    assert "restarted" in describe_death(lease(before))
 
 
 def test_of_a_process_on_another_host_nothing_is_known() -> None:
     away = Holder(os.getpid(), "elsewhere")
     assert is_alive(away) is None
-    assert "elsewhere was last seen at" in how_it_died(lease(away))
+    assert "elsewhere was last seen at" in describe_death(lease(away))
 
 
 def test_a_zombie_is_dead() -> None:
@@ -105,13 +105,13 @@ def test_a_zombie_is_dead() -> None:
 
 def test_too_little_memory_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "oom_kills", lambda: 3)
-    assert "memory ran out" in how_it_died(lease(oom_kills=2))
-    assert "memory" not in how_it_died(lease(oom_kills=3))
+    assert "memory ran out" in describe_death(lease(oom_kills=2))
+    assert "memory" not in describe_death(lease(oom_kills=3))
 
 
 @pytest.mark.parametrize("at", [1e300, -1e300, -1e18, 1e18])
 def test_an_impossible_time_is_still_formatted(at: float) -> None:
-    assert "killed" in how_it_died(lease(at=at))
+    assert "killed" in describe_death(lease(at=at))
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**31, 2**40])

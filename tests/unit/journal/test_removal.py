@@ -8,17 +8,23 @@ import pytest
 from holdfast.errors import HeldError, UsageError
 from holdfast.journal import verify
 from holdfast.journal.mirror.pieces import MirrorSource
-from holdfast.journal.mirror.removal import newest_epoch, refuse_remains, refuse_removed, remove_run, removed_run
+from holdfast.journal.mirror.removal import (
+    newest_epoch,
+    refuse_removed,
+    refuse_unfinished_removal,
+    remove_run,
+    removed_run,
+)
 from holdfast.journal.mirror.restore import restore, uid_of
 from holdfast.journal.mirror.tombstones import FOLDER, is_tombstone, tombstone_name
 from holdfast.journal.object_store import Objects
-from holdfast.journal.ownership.claims import Beat, Patience, take_epoch, write_beat
+from holdfast.journal.ownership.claims import Beat, TakeoverTiming, take_epoch, write_beat
 from tests.journals import OTHER_UID, UID, notes
 from tests.stores import Broken, Crash, MemoryObjects, crashing_after
 from tests.unit.journal.test_uploader import Session, here, restored, writing
 
 TOMBSTONE = tombstone_name(UID)
-AT_ONCE = Patience(0.01)
+AT_ONCE = TakeoverTiming(0.01)
 
 
 @pytest.fixture(params=[True, False], ids=["claimed", "not claimed"])
@@ -71,7 +77,7 @@ def test_a_removal_that_crashes_anywhere_is_finished_by_the_next_one(
                 refuse_removed(source)
             if found.remains:
                 with pytest.raises(UsageError, match="gc memory://store --mirror --yes"):
-                    refuse_remains(source)
+                    refuse_unfinished_removal(source)
         remove_run(objects, UID, AT_ONCE)
         assert list(objects.held) == [TOMBSTONE]
     assert began
@@ -150,7 +156,7 @@ def test_a_new_run_ignores_the_tombstone_and_what_the_removed_one_sends_late(tmp
         assert old.end()
     late = {name: data for name, data in objects.held.items() if name.startswith("journal/")}
     remove_run(objects, UID, AT_ONCE)
-    tombstone = refuse_remains(MirrorSource(objects))
+    tombstone = refuse_unfinished_removal(MirrorSource(objects))
     assert tombstone is not None
     assert newest_epoch(objects) == tombstone.epoch > 1
     epoch = take_epoch(objects, newest_epoch(objects) + 1)

@@ -10,7 +10,14 @@ from holdfast.journal import Damage, Entry, Reader, seal, verify
 from holdfast.journal.disk import OsDisk
 from holdfast.journal.mirror.pieces import FolderSource
 from holdfast.journal.mirror.restore import uid_of
-from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_new, read_start, write_start
+from holdfast.journal.start_copy import (
+    START_FILE,
+    StartLines,
+    copy_start,
+    is_start_copy_current,
+    read_start,
+    write_start,
+)
 from holdfast.records import Draft, draft
 from tests.journals import OTHER_UID, QUICK, UID, flipped, notes, request, unpacked, write_session
 
@@ -207,10 +214,10 @@ def test_it_is_written_once_and_a_failure_is_only_reported(run: Path, caplog: py
     before = os.stat(run / START_FILE)
     write_start(str(run), UID, lines, QUICK)
     assert os.stat(run / START_FILE).st_ino == before.st_ino
-    assert is_start_new(str(run), UID, lines, QUICK)
+    assert is_start_copy_current(str(run), UID, lines, QUICK)
     (run / START_FILE).unlink()
     (run / START_FILE).mkdir()
-    assert not is_start_new(str(run), UID, lines, QUICK)
+    assert not is_start_copy_current(str(run), UID, lines, QUICK)
     write_start(str(run), UID, lines, OsDisk())
     assert "could not be written" in caplog.text
 

@@ -13,7 +13,7 @@ from holdfast.errors import JournalError
 from holdfast.journal import seal, verify
 from holdfast.journal.mirror.pieces import MirrorSource, parse_piece
 from holdfast.journal.mirror.restore import restore
-from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects, open_objects
 from holdfast.journal.opening import open_to_write
 from holdfast.journal.ownership.claims import read_beat, take_epoch
@@ -46,14 +46,14 @@ class Session:
         self.was_lost = threading.Event()
         self._news = threading.Condition()
         wanted = {"seconds": 0.01, "beat_seconds": 0.01, "chunk_bytes": CHUNK, **keeping}
-        kept = Keeping(
+        kept = UploadSettings(
             tip=lambda: self.tip,
             tell=self._tell,
             lost=self.was_lost.set,
             confirmed=self._confirm,
             **wanted,
         )
-        self.mirror = Mirror(str(run), uid, objects, epoch, kept)
+        self.mirror = MirrorUploader(str(run), uid, objects, epoch, kept)
 
     @property
     def tip(self) -> Fence:

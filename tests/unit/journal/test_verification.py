@@ -45,7 +45,7 @@ def test_a_journal_that_is_as_written_is_ok(folder: str) -> None:
 def test_how_far_it_is_grows_to_the_whole(folder: str, make: Callable[[str], Snapshot]) -> None:
     make(folder)
     told: list[tuple[int, int]] = []
-    result = verify(folder, disk=QUICK, told=lambda done, total: told.append((done, total)))
+    result = verify(folder, disk=QUICK, progress=lambda done, total: told.append((done, total)))
     done, totals = zip(*told, strict=True)
     assert (result.ok, len(told), result.segments > 1) == (True, result.records, True)
     assert list(done) == sorted(set(done))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.errors import FencedError, StoppedError
-from holdfast.journal import Options, Request, Writer, open_writer
+from holdfast.journal import OpenRequest, Writer, WriterOptions, open_writer
 from holdfast.journal.mirror.pieces import MirrorSource
 from holdfast.journal.mirror.restore import restore
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import take_epoch
-from holdfast.journal.writer import Mirroring
+from holdfast.journal.writer import MirrorOptions
 from tests.journals import QUICK, UID, note, read_all
 from tests.stores import Broken, MemoryObjects, Outage
 
@@ -21,15 +21,15 @@ PATIENCE_SECONDS = 30.0
 
 
 def with_writer(
-    run: Path, mirroring: Mirroring, work: Callable[[Writer], Coroutine[Any, Any, None]], epoch: int | None = None
+    run: Path, mirroring: MirrorOptions, work: Callable[[Writer], Coroutine[Any, Any, None]], epoch: int | None = None
 ) -> list[str]:
     """What was told meanwhile."""
     told: list[str] = []
     run.mkdir()
 
     async def all_of_it() -> None:
-        options = Options(disk=QUICK, mirror=mirroring, tell=lambda event, message: told.append(event))
-        writer = await open_writer(str(run), Request(UID, epoch), options)
+        options = WriterOptions(disk=QUICK, mirror=mirroring, tell=lambda event, message: told.append(event))
+        writer = await open_writer(str(run), OpenRequest(UID, epoch), options)
         try:
             await work(writer)
         finally:
@@ -39,8 +39,8 @@ def with_writer(
     return told
 
 
-def waiting(objects: Objects, epoch: int | None = None, last_seconds: float = 5.0) -> Mirroring:
-    return Mirroring(objects, epoch, seconds=0.01, wait=True, beat_seconds=0.01, last_seconds=last_seconds)
+def waiting(objects: Objects, epoch: int | None = None, last_seconds: float = 5.0) -> MirrorOptions:
+    return MirrorOptions(objects, epoch, seconds=0.01, wait=True, beat_seconds=0.01, last_seconds=last_seconds)
 
 
 def keys_in(objects: MemoryObjects, place: Path) -> list[str]:
@@ -76,7 +76,7 @@ def test_without_waiting_it_is_acknowledged_while_the_store_is_out(tmp_path: Pat
     async def work(writer: Writer) -> None:
         await writer.append(note("a"))
 
-    mirroring = Mirroring(Broken(MemoryObjects(), outage), seconds=0.01, last_seconds=0.1)
+    mirroring = MirrorOptions(Broken(MemoryObjects(), outage), seconds=0.01, last_seconds=0.1)
     assert "mirror.behind" in with_writer(tmp_path / "run", mirroring, work)
 
 
@@ -155,6 +155,6 @@ def test_one_that_learns_only_at_its_end_that_it_has_lost_the_run_does_not_end_w
         await writer.append(note("mine"))
         objects.create("lease/000002", b"{}")
 
-    unhurried = Mirroring(objects, epoch, seconds=PATIENCE_SECONDS, beat_seconds=PATIENCE_SECONDS)
+    unhurried = MirrorOptions(objects, epoch, seconds=PATIENCE_SECONDS, beat_seconds=PATIENCE_SECONDS)
     with pytest.raises(FencedError, match="taken over"):
         with_writer(tmp_path / "run", unhurried, work, epoch)

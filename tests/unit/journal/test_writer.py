@@ -11,11 +11,11 @@ from typing import TypeVar
 import pytest
 
 from holdfast.errors import FencedError, HeldError, StoppedError
-from holdfast.journal import Options, Position, Request, Writer, journal_folder, open_writer, verify
+from holdfast.journal import OpenRequest, Position, Writer, WriterOptions, journal_folder, open_writer, verify
 from holdfast.records import Draft, draft
 from tests.journals import QUICK, UID, QuickDisk, files_in, note, notes, read_all, small_journal
 
-WIDE = Request(UID)
+WIDE = OpenRequest(UID)
 HANGING_SECONDS = 20
 Result = TypeVar("Result")
 
@@ -27,8 +27,10 @@ def run(tmp_path: os.PathLike[str]) -> str:
     return place
 
 
-def options(disk: QuickDisk = QUICK, queue_bytes: int = 1 << 20, clock: Callable[[], float] = lambda: 1.7e9) -> Options:
-    return Options(queue_bytes=queue_bytes, lock_seconds=0.1, disk=disk, clock=clock)
+def options(
+    disk: QuickDisk = QUICK, queue_bytes: int = 1 << 20, clock: Callable[[], float] = lambda: 1.7e9
+) -> WriterOptions:
+    return WriterOptions(queue_bytes=queue_bytes, lock_seconds=0.1, disk=disk, clock=clock)
 
 
 class GatedDisk(QuickDisk):
@@ -171,7 +173,7 @@ def test_only_as_many_are_admitted_as_there_is_room_for(run: str) -> None:
 
 
 async def push_through_a_small_queue(run: str) -> None:
-    writer = await open_writer(run, Request(UID, segment_bytes=2000), options(queue_bytes=1000))
+    writer = await open_writer(run, OpenRequest(UID, segment_bytes=2000), options(queue_bytes=1000))
     positions = await asyncio.gather(*start(writer, notes("a", 200)))
     await writer.close()
     assert [position.n for position in positions] == sorted(position.n for position in positions)
@@ -366,7 +368,7 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(run: str) -> None:
 
 async def expect_fenced(run: str) -> None:
     with pytest.raises(FencedError):
-        await open_writer(run, Request(UID, epoch=1), options())
+        await open_writer(run, OpenRequest(UID, epoch=1), options())
 
 
 def test_an_opening_that_is_refused_leaves_no_thread_and_no_lock(run: str) -> None:
@@ -380,7 +382,7 @@ def test_an_opening_that_is_refused_leaves_no_thread_and_no_lock(run: str) -> No
 
 async def be_taken_over(run: str) -> None:
     """Another machine makes the next segment: this writer must not write it."""
-    writer = await open_writer(run, Request(UID, segment_bytes=400), options())
+    writer = await open_writer(run, OpenRequest(UID, segment_bytes=400), options())
     await asyncio.to_thread(Path(journal_folder(run), "000002.jsonl").write_bytes, b"of another writer")
     await asyncio.gather(*start(writer, notes("a", 20)))
     await expect(lambda: writer.append(note("too late")), StoppedError)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import files
 from holdfast.errors import StoppedError
-from holdfast.journal import Lock, Options, Reader, Request, journal_folder, open_writer, writer
+from holdfast.journal import Lock, OpenRequest, Reader, WriterOptions, journal_folder, open_writer, writer
 from holdfast.journal.ownership.lease import Lease, read_lease, this_process, write_lease
 from holdfast.runs import find_run
 from holdfast.runs.execution.session import open_journal
@@ -23,8 +23,8 @@ def test_a_slow_commit_is_told_with_its_seconds_and_records(tmp_path: Path, monk
     told: list[tuple[str, str]] = []
 
     async def write() -> None:
-        options = Options(disk=QUICK, tell=lambda event, sentence: told.append((event, sentence)))
-        opened = await open_writer(str(tmp_path), Request(UID), options)
+        options = WriterOptions(disk=QUICK, tell=lambda event, sentence: told.append((event, sentence)))
+        opened = await open_writer(str(tmp_path), OpenRequest(UID), options)
         await opened.append(note("1"))
         await opened.close()
 
@@ -39,8 +39,8 @@ def test_a_writer_that_lost_its_lease_tells_it_and_acknowledges_nothing_more(
     told: list[str] = []
 
     async def write() -> None:
-        options = Options(disk=QUICK, tell=lambda event, _: told.append(event))
-        opened = await open_writer(str(tmp_path), Request(UID), options)
+        options = WriterOptions(disk=QUICK, tell=lambda event, _: told.append(event))
+        opened = await open_writer(str(tmp_path), OpenRequest(UID), options)
         await opened.append(note("1"))
         monkeypatch.setattr(Lock, "lost", property(lambda self: True))
         with pytest.raises(StoppedError, match="taken over"):

@@ -13,17 +13,17 @@ import pytest
 from yarl import URL
 
 from holdfast.models.http import connection
-from holdfast.models.http.connection import BadResponseError, Response, Wire
+from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from tests.unit.models.byte_server import OK, Server, serving
 
 PATIENCE_SECONDS = 300.0
 """Only a failing test waits so long."""
 
 
-def use(server: Server, story: Callable[[Wire], Awaitable[None]], seconds: float = PATIENCE_SECONDS) -> None:
+def use(server: Server, story: Callable[[ConnectionPool], Awaitable[None]], seconds: float = PATIENCE_SECONDS) -> None:
     async def run() -> None:
         async with serving(server) as url:
-            made = Wire(URL(url), {}, seconds)
+            made = ConnectionPool(URL(url), {}, seconds)
             try:
                 await story(made)
             finally:
@@ -36,7 +36,7 @@ def ask(response: bytes, *, closes: bool = False) -> Response:
     """One request, answered with these bytes."""
     got: list[Response] = []
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         got.append(await made.send(b"{}"))
 
     use(Server(response, closes=closes), story)
@@ -46,7 +46,7 @@ def ask(response: bytes, *, closes: bool = False) -> Response:
 def test_a_connection_is_used_again() -> None:
     server = Server(OK, OK, OK)
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         for number in range(3):
             assert (await made.send(b"body %d" % number)).body == b"ok"
 
@@ -58,7 +58,7 @@ def test_a_connection_is_used_again() -> None:
 def test_requests_at_once_have_connections_of_their_own() -> None:
     server = Server(*[OK] * 10)
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         answers = await asyncio.gather(*(made.send(b"{}") for _ in range(5)))
         assert [answer.body for answer in answers] == [b"ok"] * 5
         await asyncio.gather(*(made.send(b"{}") for _ in range(5)))
@@ -151,7 +151,7 @@ def test_a_response_that_is_cut_off_is_a_lost_connection(response: bytes) -> Non
 def test_a_connection_in_doubt_is_not_used_again(response: bytes) -> None:
     server = Server(response, OK)
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         assert (await made.send(b"1")).body == b"ok"
         assert (await made.send(b"2")).body == b"ok"
 
@@ -162,7 +162,7 @@ def test_a_connection_in_doubt_is_not_used_again(response: bytes) -> None:
 def test_a_connection_that_the_server_closed_or_spoke_on_while_idle_is_not_used_again() -> None:
     server = Server(OK, OK, OK)
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         await made.send(b"{}")
         server.writers[-1].close()
         await asyncio.sleep(0.05)
@@ -179,7 +179,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pyte
     monkeypatch.setattr(connection, "_IDLE_SECONDS_MAX", 0.0)
     server = Server(OK, OK)
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         await made.send(b"{}")
         await made.send(b"{}")
 
@@ -190,7 +190,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pyte
 def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> None:
     server = Server()
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         with pytest.raises(TimeoutError):
             await made.send(b"first")
         made._timeout_seconds = PATIENCE_SECONDS  # noqa: SLF001 - a busy machine may take long for the next one
@@ -205,7 +205,7 @@ def test_each_of_several_requests_has_a_time_of_its_own() -> None:
     """They share one timer: it goes on to the next, and begins anew when there was none."""
     server = Server()
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         first = asyncio.ensure_future(made.send(b"first"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
@@ -225,7 +225,7 @@ def test_a_response_that_streams_may_take_long_if_no_pause_in_it_does() -> None:
     server = Server()
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         asking = asyncio.ensure_future(made.send(b"{}", streams=True))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
@@ -241,7 +241,7 @@ def test_a_response_that_streams_may_take_long_if_no_pause_in_it_does() -> None:
 def test_a_response_that_streams_and_falls_silent_is_a_timeout() -> None:
     server = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         with pytest.raises(TimeoutError):
             await made.send(b"{}", streams=True)
         made._timeout_seconds = PATIENCE_SECONDS  # noqa: SLF001 - a busy machine may take long for the next one
@@ -257,7 +257,7 @@ def test_a_server_that_accepts_and_then_says_nothing_gives_no_connection() -> No
 
     async def story() -> None:
         async with serving(Server()) as url:
-            made = Wire(URL(url).with_scheme("https"), {}, timeout_seconds=0.2)
+            made = ConnectionPool(URL(url).with_scheme("https"), {}, timeout_seconds=0.2)
             with pytest.raises(ConnectionError, match=r"no connection within 0\.2 s"):
                 await made.send(b"{}")
             await made.close()
@@ -268,7 +268,7 @@ def test_a_server_that_accepts_and_then_says_nothing_gives_no_connection() -> No
 def test_a_cancelled_request_takes_its_connection_with_it() -> None:
     server = Server()
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         asking = asyncio.ensure_future(made.send(b"first"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
@@ -285,7 +285,7 @@ def test_a_cancelled_request_takes_its_connection_with_it() -> None:
 def test_closing_ends_what_is_under_way() -> None:
     server = Server()
 
-    async def story(made: Wire) -> None:
+    async def story(made: ConnectionPool) -> None:
         asking = asyncio.ensure_future(made.send(b"{}"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
@@ -301,7 +301,9 @@ def test_the_head_says_host_length_and_the_given_headers() -> None:
 
     async def run() -> None:
         async with serving(server) as url:
-            made = Wire(URL(url).with_user("me").with_password("pass"), {"ACCEPT-encoding": "gzip", "X-Mine": "ü"}, 5.0)
+            made = ConnectionPool(
+                URL(url).with_user("me").with_password("pass"), {"ACCEPT-encoding": "gzip", "X-Mine": "ü"}, 5.0
+            )
             await made.send(b"12345")
             await made.close()
             port = URL(url).port
@@ -329,7 +331,7 @@ def test_a_server_behind_tls_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def run() -> bytes:
         async with serving(Server(OK), tls) as url:
-            asking = Wire(URL(url), {}, 5.0)
+            asking = ConnectionPool(URL(url), {}, 5.0)
             try:
                 return (await asking.send(b"{}")).body
             finally:

@@ -16,7 +16,7 @@ from yarl import URL
 from holdfast.models import BadConnectionError, Connection, Listing, ModelError, Request, make_provider
 from holdfast.models.batch.transfer import BatchTransport
 from holdfast.models.http import connection as connection_module
-from holdfast.models.http.connection import Response, Wire
+from holdfast.models.http.connection import ConnectionPool, Response
 from holdfast.models.http.endpoint import ApiKey, Endpoint
 from holdfast.models.http.proxy import proxy_for
 from tests.unit.models.byte_server import OK, Server, serving
@@ -104,7 +104,7 @@ def tls(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iter
 
 async def send_to(url: str, *bodies: bytes) -> list[Response]:
     """One after another, over the proxy that the environment names."""
-    made = Wire(URL(url), {"X-Key": "sk-123"}, 5.0, proxy=proxy_for(URL(url)))
+    made = ConnectionPool(URL(url), {"X-Key": "sk-123"}, 5.0, proxy=proxy_for(URL(url)))
     try:
         return [await made.send(body) for body in bodies]
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import StoppedError
 from holdfast.models import Connection, JobStatus, ModelError, Request, open_batches
-from holdfast.models.batch.jobs import Desk, parse_outcome
+from holdfast.models.batch.jobs import BatchSetup, parse_outcome
 from holdfast.models.batch.openai import OpenAIBatches
 from holdfast.models.batch.queue import Batches, UnansweredError
 from holdfast.models.failures import AskFailedError
@@ -46,7 +46,7 @@ def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: d
         async with ModelServer(Behaviour(batch=BatchBehaviour(**jobs))) as server:
             journal, told = MemoryJournal(), list[str]()
             quick = {"quiet_seconds": 0.05, "poll_seconds": 0.01, "settle_seconds": 0.05}
-            desk = Desk(
+            desk = BatchSetup(
                 line="models.m",
                 api=open_batches(Connection("openai", "m", base_url=server.base_url)),
                 batch=msgspec.convert({**quick, **settings}, Batch),

@@ -5,17 +5,17 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.pacing.queue import Places
+from holdfast.models.pacing.queue import Slots
 
 
-async def take(places: Places) -> None:
+async def take(places: Slots) -> None:
     if not places.take():
         await places.wait()
 
 
 def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
     async def run() -> list[int]:
-        places, order = Places(1), list[int]()
+        places, order = Slots(1), list[int]()
         await take(places)
 
         async def want(number: int) -> None:
@@ -35,7 +35,7 @@ def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
 
 def test_a_place_given_in_the_moment_of_a_cancellation_is_passed_on() -> None:
     async def run() -> None:
-        places = Places(1)
+        places = Slots(1)
         await take(places)
         first, second = (asyncio.create_task(take(places)) for _ in range(2))
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ def test_a_place_given_in_the_moment_of_a_cancellation_is_passed_on() -> None:
 @given(st.integers(1, 4), st.lists(st.sampled_from(["want", "cancel", "give", "turn"]), max_size=60))
 def test_whatever_happens_the_taken_and_the_free_add_up(limit: int, events: list[str]) -> None:
     async def run() -> None:
-        places, wanting, held = Places(limit), list[asyncio.Task[None]](), 0
+        places, wanting, held = Slots(limit), list[asyncio.Task[None]](), 0
         for event in events:
             if event == "want":
                 wanting.append(asyncio.create_task(take(places)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.models.pacing.stopwatch import Held, Stopwatch
 from holdfast.records.samples import Answer, Sample
-from holdfast.solve import Asking, Context, Means, Scope, Steps
+from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps
 from tests.unit.solve.stage import MemoryJournal, run
 
 HELD_SECONDS = {"first": 0.0, "second": 8.0, "third": 2.0}
@@ -24,7 +24,7 @@ def test_a_request_takes_as_long_as_it_is_under_way_whatever_others_of_its_sampl
     async def process() -> list[tuple[float, float]]:
         journal = MemoryJournal()
         steps = Steps(Scope(0, "t/m/s/1", "solve/1"), journal)
-        ctx = Context(Sample("s", "", None, {}), [], steps, "0/k/1", Means({"": Asking({}, {}, ask)}))
+        ctx = Context(Sample("s", "", None, {}), [], steps, "0/k/1", AttemptResources({"": ModelHandle({}, {}, ask)}))
         await asyncio.gather(*map(ctx.generate, HELD_SECONDS))
         taken = sorted(
             (each.step for each in journal.steps()), key=lambda step: step.answer.text if step.answer else ""

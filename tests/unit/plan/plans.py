@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.plan import DATA, PLAN, DataLine, PlanLine, Planned, prepare, read_lines, survey, write_plan
+from holdfast.plan import DATA, PLAN, DataLine, PlanLine, WrittenPlan, prepare, read_lines, survey, write_plan
 from holdfast.spec import Spec, build_spec
 
 ROWS = [{"id": "a", "q": "1+1", "target": "2"}, {"id": "b", "q": "2+2", "target": "4"}]
@@ -15,7 +15,7 @@ ROWS = [{"id": "a", "q": "1+1", "target": "2"}, {"id": "b", "q": "2+2", "target"
 class Plan(NamedTuple):
     """What was written, read back."""
 
-    planned: Planned
+    planned: WrittenPlan
     lines: list[PlanLine]
     data: list[DataLine]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.records.built_in import EXTRACTORS, JUDGES, SCORERS, SOLVERS, TOOLS, comparable, normalized
-from holdfast.score import BUILT_IN, Scorer, exact_match, identity, includes, resolve, scorer
+from holdfast.score import SCORERS as SCORER_TABLE
+from holdfast.score import Scorer, exact_match, identity, includes, resolve, scorer
 from holdfast.score.extractors import EXTRACTORS as EXTRACTOR_TABLE
 from holdfast.solve.registry import BUILT_IN as SOLVER_TABLE
 from holdfast.solve.registry import resolve_solver
@@ -35,16 +36,16 @@ def without_packages(found: Any) -> Any:
 
 
 def test_every_built_in_has_a_version() -> None:
-    assert SCORERS.keys() == BUILT_IN.keys()
+    assert SCORERS.keys() == SCORER_TABLE.keys()
     assert EXTRACTORS.keys() == EXTRACTOR_TABLE.keys()
     assert SOLVERS.keys() == SOLVER_TABLE.keys()
     assert TOOLS.keys() == TOOL_TABLE.keys()
-    assert {name for name, each in BUILT_IN.items() if each.roles()} == JUDGES
+    assert {name for name, each in SCORER_TABLE.items() if each.roles()} == JUDGES
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", SCORER_TABLE)
 def test_a_scorer_is_recorded_by_its_public_name(name: str) -> None:
-    found = identity(BUILT_IN[name])
+    found = identity(SCORER_TABLE[name])
     assert (found["function"], found["version"]) == (name, SCORERS[name])
     assert "source" not in found
 
@@ -53,7 +54,7 @@ def test_a_scorer_is_recorded_by_its_public_name(name: str) -> None:
 @pytest.mark.parametrize("name", OLD["scorers"])
 def test_a_scorer_of_0_1_0_is_version_1(name: str) -> None:
     old = without_packages(normalized(OLD["scorers"][name]))
-    assert old == without_packages(identity(BUILT_IN[name]))
+    assert old == without_packages(identity(SCORER_TABLE[name]))
 
 
 @pytest.mark.usefixtures("_first_versions")

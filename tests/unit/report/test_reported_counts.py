@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.journal import Reader, Request
+from holdfast.journal import OpenRequest, Reader
 from holdfast.records import draft
 from holdfast.records.facts import ScoreGiven
 from holdfast.records.samples import Answer, Sample, Usage
 from holdfast.report import cells as cells_module
-from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
-from holdfast.score import BUILT_IN
+from holdfast.score import SCORERS
 from holdfast.solve import Context
 from holdfast.stats import summarise
 from tests.caches import tamper
@@ -45,8 +45,8 @@ async def paid(request: Any) -> Answer:
 PRICE = {"input": 2.0, "output": 8.0, "cached_input": 0.5}
 
 
-def ran(store: Path) -> RunPlace:
-    exact = BUILT_IN["exact_match"]
+def ran(store: Path) -> RunLocation:
+    exact = SCORERS["exact_match"]
     task = Asked(rows=rows(6), solver=partly, scorers=[exact, mixed], fields={"repeats": 3, "sample_retries": 1})
     other = Asked(name="other", rows=rows(1), scorers=[exact])
     go(store, given([task, other], [model("a", paid, price=PRICE), model("b", paid)]))
@@ -54,13 +54,13 @@ def ran(store: Path) -> RunPlace:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunLocation:
     """Nobody changes it."""
     return ran(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
-def copied(whole: RunPlace, tmp_path: Path) -> RunPlace:
+def copied(whole: RunLocation, tmp_path: Path) -> RunLocation:
     """The same, with an index, to be changed."""
     with Run(whole) as run:
         run.report()
@@ -73,7 +73,7 @@ def test_every_number_is_as_reported_also_after_a_kill_and_with_several_evaluati
     cut_after(tmp_path, lambda kind, data: kind != "score" or data["o"] < 20)
     place = ran(tmp_path)
     task = Asked(rows=rows(6), solver=partly, scorers=[mixed], fields={"repeats": 3, "sample_retries": 1})
-    other = Asked(name="other", rows=rows(1), scorers=[BUILT_IN["includes"]])
+    other = Asked(name="other", rows=rows(1), scorers=[SCORERS["includes"]])
     go(tmp_path, given([task, other], [model("a", paid, price=PRICE), model("b", paid)]))
     found = check_reports(place)
     assert found.differences == []
@@ -109,14 +109,14 @@ def ungrouped(report: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("broken", [halved, ungrouped])
 def test_a_mistake_in_the_statistics_of_reports_is_found(
-    whole: RunPlace, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
+    whole: RunLocation, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(cells_module, "summarise", broken(summarise))
     assert any("mixed.grade: standard error" in each for each in check_reports(whole).differences)
 
 
 def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_again(
-    copied: RunPlace, tmp_path: Path
+    copied: RunLocation, tmp_path: Path
 ) -> None:
     place = copied
     told = next(data for kind, data in records(tmp_path) if kind == "score" and data["scorer"] == "exact_match")
@@ -126,7 +126,7 @@ def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_agai
         ScoreGiven(told["o"], told["of"], told["evaluation"], *each, "read it", author="ann", at=at) for each in words
     ]
     uid = Reader(place.journal).uid
-    write_session(place.journal, [draft("score", each, "task/a/s0/1") for each in edits], wanted=Request(uid))
+    write_session(place.journal, [draft("score", each, "task/a/s0/1") for each in edits], wanted=OpenRequest(uid))
     assert check_reports(place).differences == []
     found = check_scores(place)
     assert (found.differences, found.rescored["exact_match"]) == ([], 32)

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.journal import Entry, Reader, Request
+from holdfast.journal import Entry, OpenRequest, Reader
 from holdfast.models import Request as Asking
 from holdfast.records import draft
-from holdfast.records.facts import LookedAgain
+from holdfast.records.facts import AnomaliesRechecked
 from holdfast.records.samples import Answer, Sample
 from holdfast.report import agreement, reduction
 from holdfast.report.reduction import Repeat, reduced_value
-from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
 from holdfast.score import scorer
 from holdfast.score.anomalies import VERSION
@@ -39,7 +39,7 @@ BY_LABEL = {"cons_at_k": {"k": 2, "answer": "panel.tone"}}
 LONG = "an answer that is long enough that nobody gives it twice by chance, if the temperature is not zero " * 2
 
 
-def ran(store: Path) -> RunPlace:
+def ran(store: Path) -> RunLocation:
     """Three repeats; judges agree in part, a scorer is moody, one answer declines, one is always the same."""
     turn, mood = Counter[str](), itertools.count()
 
@@ -67,19 +67,19 @@ def ran(store: Path) -> RunPlace:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+def place(tmp_path_factory: pytest.TempPathFactory) -> RunLocation:
     """Nobody changes it."""
     return ran(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
-def copied(place: RunPlace, tmp_path: Path) -> RunPlace:
+def copied(place: RunLocation, tmp_path: Path) -> RunLocation:
     """The same, to be changed."""
     shutil.copytree(place.store, tmp_path / "copy")
     return find_run(str(tmp_path / "copy"), "run-1")
 
 
-def test_reducers_agreement_anomalies_and_speeds_are_as_reported(place: RunPlace) -> None:
+def test_reducers_agreement_anomalies_and_speeds_are_as_reported(place: RunLocation) -> None:
     with Run(place) as run:
         report = run.report()
     (cell,) = report.cells
@@ -97,7 +97,7 @@ def other(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callabl
 
 
 @pytest.mark.parametrize("way", [each.name for each in reductions([*WAYS[1:], BY_LABEL])])
-def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_a_mistake_in_a_reducer_is_found(place: RunLocation, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
 
     def half(how: Reduction, *rest: Any) -> Any:
         value = reduced_value(how, *rest)
@@ -111,7 +111,7 @@ def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
-def test_a_mistake_in_an_agreement_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_mistake_in_an_agreement_is_found(place: RunLocation, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(agreement, name, other(getattr(agreement, name), lambda value: value / 2))
     (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found
@@ -132,7 +132,7 @@ def test_a_mistake_in_an_agreement_is_found(place: RunPlace, monkeypatch: pytest
         ("UPDATE scores SET failure = '' WHERE failure != ''", "scorers[panel].failures"),
     ],
 )
-def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str, path: str) -> None:
+def test_an_index_that_was_tampered_with_is_found(copied: RunLocation, change: str, path: str) -> None:
     tamper(copied.folder, change)
     for found in (check_reports(copied).differences, check_scores(copied).differences):
         assert found
@@ -140,7 +140,7 @@ def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str,
 
 
 def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
-    place: RunPlace, monkeypatch: pytest.MonkeyPatch
+    place: RunLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Run(place) as run:
         report = run.report()
@@ -154,14 +154,14 @@ def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
     assert found == ["warm: answered", "warm: output tokens a second", "warm: request, p50"]
 
 
-def test_what_is_found_by_looking_again_counts(copied: RunPlace) -> None:
+def test_what_is_found_by_looking_again_counts(copied: RunLocation) -> None:
     place = copied
     entries = (entry for entry in Reader(place.journal).read() if isinstance(entry, Entry))
     answer = next(entry for entry in entries if entry.line.t == "sample.finished")
     data = msgspec.json.decode(answer.line.d)
-    again = LookedAgain(data["o"], answer.line.n, VERSION, {"loop": "again and again"})
+    again = AnomaliesRechecked(data["o"], answer.line.n, VERSION, {"loop": "again and again"})
     uid = Reader(place.journal).uid
-    write_session(place.journal, [draft("anomaly", again, answer.line.k)], wanted=Request(uid))
+    write_session(place.journal, [draft("anomaly", again, answer.line.k)], wanted=OpenRequest(uid))
     with Run(place) as run:
         assert run.report().cells[0].anomalies["loop"] == 1
     assert check_reports(place).differences == []
@@ -174,7 +174,7 @@ def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
         scoring(),
         *(answered(o, f"t/m0/s{o}/1", f"{o}", 30.0 if o == 7 else 1 + o / 99) for o in range(30)),
     ]
-    place = RunPlace(str(tmp_path), "exp", "run", new_run(tmp_path, drafts))
+    place = RunLocation(str(tmp_path), "exp", "run", new_run(tmp_path, drafts))
     with Run(place) as run:
         assert run.report().cells[0].anomalies == {"slow": 1}
     assert check_reports(place).differences == []

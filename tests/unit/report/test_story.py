@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.records.facts import Asked, ScoreGiven, Step
+from holdfast.records.facts import ScoreGiven, Step, StoredRequest
 from holdfast.report import KeyStory
 from holdfast.report.story import KeyRecords, judgings_of
 
@@ -89,7 +89,7 @@ def test_what_judges_were_asked_stands_under_their_evaluation_behind_the_attempt
 
 def test_a_judging_that_was_cut_off_is_told_apart_from_those_that_ended() -> None:
     steps = [
-        (n, "2026-01-01", 1, Step(0, scope, "q", asked=Asked([], role="judge")))
+        (n, "2026-01-01", 1, Step(0, scope, "q", asked=StoredRequest([], role="judge")))
         for n, scope in enumerate(("score/e/1", "score/f/1", "score/e/2"), 1)
     ]
     said = [("2026-01-02", 1, ScoreGiven(0, 9, "e", "s", last=True))]

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Usage
-from holdfast.runs import Ended, Given, Retry, Run, RunSummary, execute, extend, find_run, place_for
+from holdfast.runs import Given, Retry, Run, RunOutcome, RunSummary, execute, extend, find_run, new_run_location
 from holdfast.runs.fork import Fork
 from holdfast.runs.fork_forecast import Forecast
 from tests.unit.engine.runs import RUN
@@ -41,7 +41,7 @@ class Forked(msgspec.Struct, frozen=True):
     """What a fork said beforehand, and how it ended."""
 
     forecast: Forecast
-    ended: Ended
+    ended: RunOutcome
     doubt: str = ""
 
 
@@ -49,7 +49,7 @@ def fork(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN) ->
     """As the command does it: forecast, make, go on."""
 
     async def work() -> Forked:
-        place = place_for(wanted, str(store), run_id)
+        place = new_run_location(wanted, str(store), run_id)
         making = Fork(find_run(str(store), parent), place, wanted)
         try:
             forecast = await making.forecast()
@@ -65,7 +65,7 @@ def forecast(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN
     """As `fork --dry-run` does it."""
 
     async def work() -> Forecast:
-        making = Fork(find_run(str(store), parent), place_for(wanted, str(store), run_id), wanted)
+        making = Fork(find_run(str(store), parent), new_run_location(wanted, str(store), run_id), wanted)
         try:
             return await making.forecast()
         finally:
@@ -74,12 +74,12 @@ def forecast(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN
     return asyncio.run(work())
 
 
-def grow(store: object, wanted: Given, run_id: str = RUN) -> Ended:
-    return asyncio.run(extend(wanted, place_for(wanted, str(store), run_id)))
+def grow(store: object, wanted: Given, run_id: str = RUN) -> RunOutcome:
+    return asyncio.run(extend(wanted, new_run_location(wanted, str(store), run_id)))
 
 
-def retry(store: object, wanted: Given, chosen: Retry, run_id: str = RUN) -> Ended:
-    return asyncio.run(execute(wanted, place_for(wanted, str(store), run_id), retry=chosen))
+def retry(store: object, wanted: Given, chosen: Retry, run_id: str = RUN) -> RunOutcome:
+    return asyncio.run(execute(wanted, new_run_location(wanted, str(store), run_id), retry=chosen))
 
 
 def summary(store: object, run_id: str = RUN) -> RunSummary:

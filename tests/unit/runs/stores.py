@@ -13,7 +13,7 @@ from holdfast.journal import Lock, Reader
 from holdfast.models import ModelError, Request
 from holdfast.records import Segment, draft, frame, seed_of
 from holdfast.records.record_types import FORMAT
-from holdfast.runs import RunPlace, RunSummary, execute, find_run, list_runs, place_for
+from holdfast.runs import RunLocation, RunSummary, execute, find_run, list_runs, new_run_location
 from holdfast.runs.store.doctor import Finding, examine, fix
 from tests.journals import unpacked
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
@@ -21,12 +21,12 @@ from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 ROWS = 3
 
 
-def completed(store: Path, run_id: str = "done", experiment: str = "tests", **fields: Any) -> RunPlace:
+def completed(store: Path, run_id: str = "done", experiment: str = "tests", **fields: Any) -> RunLocation:
     go(store, given([Asked(rows=rows(ROWS))], experiment=experiment, **fields), run_id=run_id)
     return find_run(str(store), f"{experiment}/{run_id}")
 
 
-def interrupted(store: Path, run_id: str = "cut", experiment: str = "tests", finished: int = 1) -> RunPlace:
+def interrupted(store: Path, run_id: str = "cut", experiment: str = "tests", finished: int = 1) -> RunLocation:
     """As a kill leaves it: no word of its end."""
     place = completed(store, run_id, experiment)
     seen = 0
@@ -41,10 +41,10 @@ def interrupted(store: Path, run_id: str = "cut", experiment: str = "tests", fin
     return place
 
 
-def stopped(store: Path, run_id: str, experiment: str = "tests", *, cancelled: bool = False) -> RunPlace:
+def stopped(store: Path, run_id: str, experiment: str = "tests", *, cancelled: bool = False) -> RunLocation:
     """Stopped in good order while its first requests were under way."""
 
-    async def stop(engine: Engine, place: RunPlace) -> None:
+    async def stop(engine: Engine, place: RunLocation) -> None:
         engine.stop("by the test", cancelled=cancelled)
 
     async def never(request: Request) -> str:
@@ -60,7 +60,7 @@ async def refuse(request: Request) -> str:
     raise ModelError("server", "no answer")
 
 
-def with_failures(store: Path, run_id: str = "hurt", experiment: str = "tests") -> RunPlace:
+def with_failures(store: Path, run_id: str = "hurt", experiment: str = "tests") -> RunLocation:
     """Completed, and every sample failed."""
     task = Asked(rows=rows(ROWS), fields={"sample_retries": 0})
     go(store, given([task], [model("down", refuse)], experiment=experiment), run_id=run_id)
@@ -68,7 +68,7 @@ def with_failures(store: Path, run_id: str = "hurt", experiment: str = "tests") 
 
 
 @contextlib.contextmanager
-def held(place: RunPlace) -> Iterator[None]:
+def held(place: RunLocation) -> Iterator[None]:
     """As if a live process wrote it."""
     lock = Lock(place.folder)
     try:
@@ -77,7 +77,9 @@ def held(place: RunPlace) -> Iterator[None]:
         lock.release()
 
 
-def while_live(store: Path, run_id: str, work: Callable[[RunPlace], Awaitable[None]], samples: int = 2) -> RunPlace:
+def while_live(
+    store: Path, run_id: str, work: Callable[[RunLocation], Awaitable[None]], samples: int = 2
+) -> RunLocation:
     """A run whose requests are answered when the work beside it is done."""
     free = asyncio.Event()
 
@@ -85,7 +87,7 @@ def while_live(store: Path, run_id: str, work: Callable[[RunPlace], Awaitable[No
         await free.wait()
         return "yes"
 
-    async def beside(engine: Engine, place: RunPlace) -> None:
+    async def beside(engine: Engine, place: RunLocation) -> None:
         try:
             await work(place)
         finally:
@@ -94,10 +96,10 @@ def while_live(store: Path, run_id: str, work: Callable[[RunPlace], Awaitable[No
     wanted = given([Asked(rows=rows(samples))], [model("patient", reply)], grace_seconds=0, stall_seconds=1.0)
 
     async def both() -> None:
-        where = place_for(wanted, str(store), run_id)
+        where = new_run_location(wanted, str(store), run_id)
         problems: list[Exception] = []
 
-        async def observe(engine: Engine, place: RunPlace) -> None:
+        async def observe(engine: Engine, place: RunLocation) -> None:
             try:
                 await beside(engine, place)
             except Exception as error:  # noqa: BLE001 - a failed assertion is raised below
@@ -111,7 +113,7 @@ def while_live(store: Path, run_id: str, work: Callable[[RunPlace], Awaitable[No
     return find_run(str(store), run_id)
 
 
-def of_newer_format(place: RunPlace) -> None:
+def of_newer_format(place: RunLocation) -> None:
     """Its journal begins as a later version of Holdfast would write it."""
     uid = Reader(place.journal).uid
     for name in sorted(os.listdir(place.journal)):
@@ -124,7 +126,7 @@ def of_newer_format(place: RunPlace) -> None:
     assert FORMAT < 99
 
 
-def damage(place: RunPlace, kind: str) -> None:
+def damage(place: RunLocation, kind: str) -> None:
     """Flip a byte in the first record of a kind; the journal is unpacked for it."""
     for name in sorted(os.listdir(place.journal)):
         path = Path(place.journal, name)
@@ -140,7 +142,7 @@ def damage(place: RunPlace, kind: str) -> None:
     raise AssertionError(f"there is no {kind} in {place.journal}")
 
 
-def findings(store: Path, only: RunPlace | None = None) -> list[Finding]:
+def findings(store: Path, only: RunLocation | None = None) -> list[Finding]:
     return [diagnosis.finding for diagnosis in examine(str(store), only)]
 
 

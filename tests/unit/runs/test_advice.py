@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli.commands.show import print_run
 from holdfast.errors import SpecError
-from holdfast.runs import Given, execute, place_for
-from holdfast.runs.store.lookup import RunPlace, command_to_go_on, newest_runs, place_of
+from holdfast.runs import Given, execute, new_run_location
+from holdfast.runs.store.lookup import RunLocation, newest_runs, run_location, suggest_resume_command
 from holdfast.spec import RunLimits
 from holdfast.testing import Behaviour, Fault, ModelServer
 from tests.unit.engine.runs import Asked, given, go, rows
@@ -32,7 +32,7 @@ def test_a_budget_that_is_used_up_is_raised(
     reason: str, limits: RunLimits, options: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path))
-    told = command_to_go_on(place_of(str(tmp_path), "e", "r"), reason, limits)
+    told = suggest_resume_command(run_location(str(tmp_path), "e", "r"), reason, limits)
     assert told == f"holdfast resume r{f' --set limits.run.{options}' if options else ''}"
 
 
@@ -64,7 +64,7 @@ def test_a_key_is_missed_before_there_is_a_run_and_later_only_if_something_is_le
         task = Asked(rows=rows(ROWS), fields={"sample_retries": 0})
         return given([task], [{"name": "m", "provider": "openai", "request_retries": 0, **own}])
 
-    place = place_for(wanted(), str(tmp_path), "r")
+    place = new_run_location(wanted(), str(tmp_path), "r")
 
     async def begin() -> None:
         async with ModelServer(Behaviour(faults=list(fault))) as server:
@@ -78,5 +78,5 @@ def test_a_key_is_missed_before_there_is_a_run_and_later_only_if_something_is_le
         assert asyncio.run(execute(wanted(), place)).finished == ROWS
 
 
-def names(places: list[RunPlace]) -> list[str]:
+def names(places: list[RunLocation]) -> list[str]:
     return [place.run_id for place in places]

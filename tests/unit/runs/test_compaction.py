@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.journal import Entry, Reader, Request, journal_folder, verify
+from holdfast.journal import Entry, OpenRequest, Reader, journal_folder, verify
 from holdfast.journal.opening import open_to_write
 from holdfast.records import Anomaly, Draft, draft
 from holdfast.records.facts import (
-    Asked,
+    AnomaliesRechecked,
     BatchJob,
     Failure,
-    LookedAgain,
     RoleSpent,
     SampleFailed,
     SampleFinished,
@@ -24,6 +23,7 @@ from holdfast.records.facts import (
     Spent,
     Step,
     StepId,
+    StoredRequest,
     Timing,
 )
 from holdfast.records.samples import Answer, Usage
@@ -151,7 +151,7 @@ class _Session:
             batch="job" if answer and chance.random() < 0.3 else "",
             origin=chance.choice([0, 0, 7]),
         )
-        asked = Asked([], role=role) if step.kind == "generate" else None
+        asked = StoredRequest([], role=role) if step.kind == "generate" else None
         self._records.append(draft("step", msgspec.structs.replace(step, asked=asked), key(o)))
 
     def spent(self) -> Spent:
@@ -194,7 +194,7 @@ class _Session:
         if self._random.random() < 0.5:
             self._records.append(ended())
         clock = hooks(Ticks(1_700_000_000.0 + 10_000 * self._first))
-        opened = open_to_write(QUICK, journal_folder(run), Request(reader.uid or UID), clock)
+        opened = open_to_write(QUICK, journal_folder(run), OpenRequest(reader.uid or UID), clock)
         for record in self._records:
             opened.appender.commit([record])
         opened.appender.close()
@@ -250,7 +250,9 @@ def test_an_older_condensed_run_is_counted_from_what_its_attempts_spent(tmp_path
             scoring(),
             draft("sample.finished", SampleFinished(0, 1, Answer("a"), spent, 1), key(0)),
             draft("score", ScoreGiven(0, 3, EVALUATION, "right", True, spent=judge, last=True), key(0)),
-            draft("step", Step(1, "solve/1", "q", asked=Asked([]), answer=Answer("b", usage=one), tries=3), key(1)),
+            draft(
+                "step", Step(1, "solve/1", "q", asked=StoredRequest([]), answer=Answer("b", usage=one), tries=3), key(1)
+            ),
             draft("sample.finished", SampleFinished(1, 1, Answer("b"), Spent(live=1, usage=one), 0), key(1)),
         ],
     )
@@ -269,7 +271,7 @@ def test_losses_and_anomalies_keep_their_meaning_under_new_numbers(tmp_path: Pat
     """Seen: the numbers of a loss were taken for those of answers in the copy, which were then unfinished."""
     steps = [draft("step", Step(0, "solve/1", "q", answer=Answer("a")), key(0))] * 6
     answers = [draft("sample.finished", SampleFinished(o, 1, Answer("a")), key(o)) for o in range(2)]
-    looked = draft("anomaly", LookedAgain(0, 9, 1, {"refusal": "no"}), key(0))
+    looked = draft("anomaly", AnomaliesRechecked(0, 9, 1, {"refusal": "no"}), key(0))
     run = new_run(tmp_path, [started(2), *steps, *answers, looked, draft("anomaly", Anomaly("line", 1, 10, 20, 3, 4))])
     assert entries(run)[8].line.t == "sample.finished"
     condense(run)

@@ -13,8 +13,8 @@ import pytest
 from holdfast.cli.commands.control import cancel_run, note_run, tag_run, tune_run
 from holdfast.errors import UsageError
 from holdfast.journal.ownership.lease import read_lease
-from holdfast.runs import RunPlace
-from holdfast.runs.control import ControlRequest, answer_wish, ask_run, pending_requests
+from holdfast.runs import RunLocation
+from holdfast.runs.control import ControlRequest, pending_requests, send_control_request, write_control_reply
 from holdfast.state import standing_of
 from tests.unit.engine.runs import records
 from tests.unit.runs.stores import completed, listed, while_live
@@ -28,7 +28,7 @@ def noted(store: Path, run_id: str = "live") -> list[str]:
     return [data["text"] for kind, data in records(store, run_id) if kind == "note"]
 
 
-def wish_file(place: RunPlace, content: bytes, name: str = "aa") -> Path:
+def wish_file(place: RunLocation, content: bytes, name: str = "aa") -> Path:
     folder = Path(place.folder, "control")
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.wish"
@@ -36,7 +36,7 @@ def wish_file(place: RunPlace, content: bytes, name: str = "aa") -> Path:
     return path
 
 
-async def beats(place: RunPlace, count: int = BEATS) -> None:
+async def beats(place: RunLocation, count: int = BEATS) -> None:
     """Until the run has read its control requests so many times more."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         first = await first_beat(place)
@@ -47,7 +47,7 @@ async def beats(place: RunPlace, count: int = BEATS) -> None:
             await asyncio.sleep(0.02)
 
 
-async def first_beat(place: RunPlace) -> int:
+async def first_beat(place: RunLocation) -> int:
     while True:
         lease = read_lease(place.folder)
         if lease is not None and not lease.released:
@@ -63,19 +63,21 @@ async def answer_to(path: Path) -> Any:
     return json.loads(done.read_bytes())
 
 
-def asking(*wanted: ControlRequest) -> tuple[Callable[[RunPlace], Awaitable[None]], list[Any]]:
+def asking(*wanted: ControlRequest) -> tuple[Callable[[RunLocation], Awaitable[None]], list[Any]]:
     said: list[Any] = []
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         said.extend(
-            await asyncio.gather(*(asyncio.to_thread(ask_run, place.folder, wish, PATIENCE_SECONDS) for wish in wanted))
+            await asyncio.gather(
+                *(asyncio.to_thread(send_control_request, place.folder, wish, PATIENCE_SECONDS) for wish in wanted)
+            )
         )
 
     return ask, said
 
 
 def test_notes_and_tags_of_a_live_run_are_written_by_the_run_itself(tmp_path: Path) -> None:
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         await first_beat(place)
         await asyncio.to_thread(note_run, "live", "looks good", str(tmp_path))
         await asyncio.to_thread(tag_run, "live", ["nightly", "x"], str(tmp_path))
@@ -107,7 +109,7 @@ def test_a_wish_that_this_version_does_not_know_is_answered(tmp_path: Path) -> N
     ids=lambda value: repr(value[:12]),
 )
 def test_garbage_is_answered_and_the_run_goes_on_beating(tmp_path: Path, content: bytes) -> None:
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         path = wish_file(place, content)
         assert await answer_to(path) == [False, "it cannot be read"]
         await beats(place)
@@ -119,7 +121,7 @@ def test_garbage_is_answered_and_the_run_goes_on_beating(tmp_path: Path, content
 def test_a_text_that_cannot_be_saved_is_refused_and_the_run_goes_on_beating(tmp_path: Path) -> None:
     """A lone surrogate is valid JSON and no valid text."""
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         path = wish_file(place, b'{"do": "note", "text": "\\ud800"}')
         answered = await answer_to(path)
         assert answered[0] is False
@@ -130,10 +132,10 @@ def test_a_text_that_cannot_be_saved_is_refused_and_the_run_goes_on_beating(tmp_
 
 
 def test_a_folder_called_like_a_wish_is_passed_over(tmp_path: Path) -> None:
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         os.makedirs(os.path.join(place.folder, "control", "aa.wish"))
         assert await asyncio.to_thread(
-            ask_run, place.folder, ControlRequest("note", text="seen"), PATIENCE_SECONDS
+            send_control_request, place.folder, ControlRequest("note", text="seen"), PATIENCE_SECONDS
         ) == (
             True,
             "done",
@@ -146,7 +148,7 @@ def test_a_folder_called_like_a_wish_is_passed_over(tmp_path: Path) -> None:
 def test_a_wish_whose_answer_cannot_be_written_is_met_only_once(tmp_path: Path) -> None:
     """The folder may belong to somebody else, or the disk be full."""
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         path = wish_file(place, b'{"do": "note", "text": "once"}')
         path.with_name("aa.wish.done.tmp").mkdir()
         await beats(place, 4)
@@ -165,7 +167,7 @@ def test_a_wish_that_fails_in_an_unforeseen_way_does_not_end_the_heartbeat(
     monkeypatch.setattr("holdfast.runs.execution.session.write_spec_file", fail)
     asked = []
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         await first_beat(place)
         wish_file(place, b'{"do": "tune", "sets": ["concurrency.samples=7"]}')
         await beats(place, 4)
@@ -176,7 +178,7 @@ def test_a_wish_that_fails_in_an_unforeseen_way_does_not_end_the_heartbeat(
 
 
 def test_a_tuned_run_says_so_and_other_fields_are_refused(tmp_path: Path) -> None:
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         await first_beat(place)
         await asyncio.to_thread(tune_run, "live", ["concurrency.samples=7"], str(tmp_path))
         for sets in ("seed=5", "concurrency.samples=0", "no.such=1", "concurrency.samples=7", "nonsense"):
@@ -193,12 +195,12 @@ def test_a_run_that_is_cancelled_answers_before_it_ends(tmp_path: Path) -> None:
     """With no grace and nothing to wait for, it ends at once."""
     said: list[Any] = []
 
-    def cancel(place: RunPlace) -> None:
-        said.append(ask_run(place.folder, ControlRequest("cancel"), PATIENCE_SECONDS))
+    def cancel(place: RunLocation) -> None:
+        said.append(send_control_request(place.folder, ControlRequest("cancel"), PATIENCE_SECONDS))
 
     threads = []
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         await first_beat(place)
         threads.append(threading.Thread(target=cancel, args=[place]))
         threads[0].start()
@@ -223,7 +225,7 @@ def test_a_run_at_rest_cannot_be_cancelled_or_tuned(tmp_path: Path) -> None:
 def test_a_wish_that_nobody_meets_is_taken_back(tmp_path: Path) -> None:
     place = completed(tmp_path)
     ticks = iter(range(100))
-    assert ask_run(place.folder, ControlRequest("cancel"), 2.0, lambda: float(next(ticks))) is None
+    assert send_control_request(place.folder, ControlRequest("cancel"), 2.0, lambda: float(next(ticks))) is None
     assert os.listdir(os.path.join(place.folder, "control")) == []
 
 
@@ -232,7 +234,7 @@ def test_an_answer_to_a_wish_that_was_taken_back_leaves_nothing_behind(tmp_path:
     path = wish_file(place, b'{"do": "cancel"}')
     assert [wish for _, wish in pending_requests(place.folder)] == [ControlRequest("cancel")]
     path.unlink()
-    answer_wish(str(path), True, "done")
+    write_control_reply(str(path), True, "done")
     assert os.listdir(path.parent) == []
 
 
@@ -249,7 +251,7 @@ def test_a_note_for_a_run_that_ends_while_it_waits_is_written_all_the_same(
         return type("Live", (), {"held": True, "lease": found.lease}) if next(live, False) else found
 
     monkeypatch.setattr("holdfast.cli.commands.control.standing_of", standing)
-    monkeypatch.setattr("holdfast.cli.commands.control.ask_run", lambda *_: None)
+    monkeypatch.setattr("holdfast.cli.commands.control.send_control_request", lambda *_: None)
     note_run("done", "kept", str(tmp_path))
     assert noted(tmp_path, "done") == ["kept"]
     assert place.run_id == "done"
@@ -258,7 +260,7 @@ def test_a_note_for_a_run_that_ends_while_it_waits_is_written_all_the_same(
 def test_a_wish_that_waits_when_the_run_ends_is_met_before_it_lets_go(tmp_path: Path) -> None:
     """The last samples end between two beats."""
 
-    async def ask(place: RunPlace) -> None:
+    async def ask(place: RunLocation) -> None:
         await beats(place, 1)
         wish_file(place, b'{"do": "note", "text": "just in time"}')
 
@@ -270,5 +272,5 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     place = completed(tmp_path)
     Path(place.folder, "control").write_text("a file, not a folder")
     with pytest.raises(OSError, match="control"):
-        ask_run(place.folder, ControlRequest("cancel"))
+        send_control_request(place.folder, ControlRequest("cancel"))
     assert list(pending_requests(place.folder)) == []

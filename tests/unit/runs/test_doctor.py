@@ -17,7 +17,7 @@ import pytest
 from holdfast.journal import verify
 from holdfast.journal.ownership.lease import Holder, this_process
 from holdfast.journal.start_copy import START_FILE
-from holdfast.runs import RunPlace, execute, extend, find_run, place_for
+from holdfast.runs import RunLocation, execute, extend, find_run, new_run_location
 from holdfast.runs.fork import remove_leftovers
 from holdfast.runs.store.doctor import examine, fix
 from tests.caches import doctored, index_file
@@ -197,7 +197,7 @@ def test_what_became_of_a_leftover_since_the_look_is_seen_before_it_is_removed(t
 
 def extend_by_one(store: Path) -> None:
     wanted = given([Asked(rows=rows(ROWS + 1))])
-    asyncio.run(extend(wanted, place_for(wanted, str(store), "done")))
+    asyncio.run(extend(wanted, new_run_location(wanted, str(store), "done")))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_fork_folder_that_has_no_owner_yet_is_left_alone_until_it_is_old(tmp_p
 
 
 def test_looking_at_a_live_run_changes_nothing_and_finds_nothing(tmp_path: Path) -> None:
-    async def look(place: RunPlace) -> None:
+    async def look(place: RunLocation) -> None:
         await asyncio.to_thread(Path(place.folder, "other.tmp").write_text, "of the live process")
         before = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert [found.fixed for found in fixed_findings(tmp_path)] == []
@@ -473,7 +473,7 @@ def test_two_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     assert find_run(str(tmp_path), "two/same") == place
 
 
-def interrupted_in(store: Path, run_id: str, experiment: str) -> RunPlace:
+def interrupted_in(store: Path, run_id: str, experiment: str) -> RunLocation:
     place = completed(store, run_id, experiment)
     for name in os.listdir(place.journal):
         path = Path(place.journal, name)
@@ -487,5 +487,5 @@ def test_a_fork_leaves_nothing_to_mend(tmp_path: Path) -> None:
     interrupted(tmp_path, "run-1")
     wanted = given([Asked(rows=rows(ROWS))])
     assert fork(tmp_path, wanted).ended.finished == ROWS
-    assert asyncio.run(execute(wanted, place_for(wanted, str(tmp_path), "run-1"))).finished == ROWS
+    assert asyncio.run(execute(wanted, new_run_location(wanted, str(tmp_path), "run-1"))).finished == ROWS
     assert findings(tmp_path) == []

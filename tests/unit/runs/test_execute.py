@@ -18,7 +18,7 @@ from holdfast.journal import Lock, journal_folder, verify
 from holdfast.journal.start_copy import START_FILE
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Ended, Run, execute, place_for
+from holdfast.runs import Run, RunOutcome, execute, new_run_location
 from tests.journals import flipped, tree_of
 from tests.unit.engine.runs import RUN, Asked, cut_after, echo, folder, given, go, lines, model, records, rows
 
@@ -219,12 +219,12 @@ def test_two_that_race_to_begin_the_same_id_make_one_run(tmp_path: Path) -> None
 
     wanted = given([Asked(rows=rows(20), scorers=[right])], [model("m", reply)])
     together = threading.Barrier(4)
-    found: list[Ended | BaseException] = []
+    found: list[RunOutcome | BaseException] = []
 
     def begin() -> None:
         together.wait()
         try:
-            found.append(asyncio.run(execute(wanted, place_for(wanted, str(tmp_path), RUN))))
+            found.append(asyncio.run(execute(wanted, new_run_location(wanted, str(tmp_path), RUN))))
         except HoldfastError as error:
             found.append(error)
 
@@ -234,8 +234,8 @@ def test_two_that_race_to_begin_the_same_id_make_one_run(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     assert len(found) == 4
-    assert all(isinstance(each, HeldError) or (isinstance(each, Ended) and each.finished == 20) for each in found)
-    assert any(isinstance(each, Ended) for each in found)
+    assert all(isinstance(each, HeldError) or (isinstance(each, RunOutcome) and each.finished == 20) for each in found)
+    assert any(isinstance(each, RunOutcome) for each in found)
     assert sum(kind == "run.started" for kind, _ in records(tmp_path)) == 1
     assert sorted(asked) == sorted(f"question {number}" for number in range(20))
 

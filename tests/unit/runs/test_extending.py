@@ -17,7 +17,7 @@ from holdfast.errors import DriftError, HoldfastError, JournalError, UsageError
 from holdfast.journal import verify
 from holdfast.plan.files import data_path, plan_path
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Given, Run, extend, place_for
+from holdfast.runs import Given, Run, extend, new_run_location
 from holdfast.score import scorer
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 from tests.unit.runs.advice import Told, files, fork, grow, steps_of, summary, told_of
@@ -421,7 +421,7 @@ def test_of_two_equal_extensions_at_once_the_keys_are_added_once(tmp_path: Path)
     wanted = sized(GROWN["repeats"], told)
 
     async def both() -> tuple[Any, ...]:
-        place = place_for(wanted, str(tmp_path), RUN)
+        place = new_run_location(wanted, str(tmp_path), RUN)
         return await asyncio.gather(extend(wanted, place), extend(wanted, place), return_exceptions=True)
 
     refused = [each for each in asyncio.run(both()) if isinstance(each, BaseException)]

@@ -14,9 +14,9 @@ import pytest
 from holdfast.engine import replay
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
-from holdfast.journal.blobs import check_kept
+from holdfast.journal.blobs import check_blob_files
 from holdfast.records.samples import Sample, Usage
-from holdfast.runs import Run, execute, find_run, list_runs, place_for
+from holdfast.runs import Run, execute, find_run, list_runs, new_run_location
 from holdfast.runs.fork import Fork
 from holdfast.runs.fork_forecast import Forecast
 from holdfast.score import scorer
@@ -406,7 +406,7 @@ def test_a_fork_that_died_while_it_was_made_is_no_run_and_is_made_by_the_same_co
 def test_of_two_forks_of_one_name_at_once_one_is_whole_and_the_other_is_refused(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told, count=3))
-    place = place_for(one_task(told), str(tmp_path), FORK)
+    place = new_run_location(one_task(told), str(tmp_path), FORK)
 
     async def both() -> list[BaseException | None]:
         one = Fork(find_run(str(tmp_path), RUN), place, one_task(told, count=3))
@@ -642,7 +642,7 @@ def test_a_sample_whose_files_are_lost_in_the_parent_calls_its_tools_again_and_t
     assert told.since(asked) == []
     assert CALLED == ["paid 1"] * 3
     assert told_of(tmp_path, FORK) == told_of(tmp_path)
-    assert not list(check_kept(folder(tmp_path, FORK), [content]))
+    assert not list(check_blob_files(folder(tmp_path, FORK), [content]))
 
 
 async def never_ends(sample: Sample, ctx: Context) -> str:
@@ -675,7 +675,7 @@ def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
 
     async def foresee() -> Forecast:
         wanted = one_task(told, solver, count=2)
-        making = Fork(find_run(str(tmp_path), RUN), place_for(wanted, str(tmp_path), FORK), wanted)
+        making = Fork(find_run(str(tmp_path), RUN), new_run_location(wanted, str(tmp_path), FORK), wanted)
         try:
             return await asyncio.wait_for(making.forecast(), 60)
         finally:

@@ -15,9 +15,9 @@ import pytest
 import holdfast
 from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.models import Request
-from holdfast.runs import RunPlace, extend, place_for
-from holdfast.runs.control import ControlRequest, ask_run
-from holdfast.runs.execution.log import EVENTS, LOG, Logbook
+from holdfast.runs import RunLocation, extend, new_run_location
+from holdfast.runs.control import ControlRequest, send_control_request
+from holdfast.runs.execution.log import EVENTS, LOG, EventLog
 from tests.unit.engine.runs import Asked, given, go, model, records, rows
 from tests.unit.runs.stores import ROWS, completed, interrupted, stopped, while_live, with_failures
 
@@ -54,7 +54,7 @@ def test_a_run_that_is_extended_says_so(tmp_path: Path) -> None:
     place = completed(tmp_path)
     before = len(events(place.folder))
     wanted = given([Asked(rows=rows(ROWS + 1))])
-    asyncio.run(extend(wanted, place_for(wanted, str(tmp_path), "done")))
+    asyncio.run(extend(wanted, new_run_location(wanted, str(tmp_path), "done")))
     assert events(place.folder)[before:] == ["run.extended", "run.completed"]
 
 
@@ -65,8 +65,8 @@ def test_runs_that_are_stopped_or_cancelled_say_so(tmp_path: Path) -> None:
 
 
 def test_cancelling_is_told_before_the_end(tmp_path: Path) -> None:
-    async def cancel(place: RunPlace) -> None:
-        await asyncio.to_thread(ask_run, place.folder, ControlRequest("cancel"), 3.0)
+    async def cancel(place: RunLocation) -> None:
+        await asyncio.to_thread(send_control_request, place.folder, ControlRequest("cancel"), 3.0)
 
     place = while_live(tmp_path, "live", cancel)
     assert events(place.folder) == ["run.started", "run.shutdown_requested", "run.cancelled"]
@@ -129,7 +129,7 @@ assert [type(each).__name__ for each in logging.getLogger("holdfast").handlers] 
 
 def test_a_log_is_rotated_and_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.execution.log._BYTES_MAX", 1000)
-    logbook = Logbook(str(tmp_path), "x")
+    logbook = EventLog(str(tmp_path), "x")
     for number in range(100):
         logbook.tell("run.tuned", f"number {number}")
     logbook.close()
@@ -157,7 +157,7 @@ def test_a_log_that_cannot_be_written_costs_one_warning_and_nothing_else(
 
 
 def test_a_log_whose_folder_is_gone_costs_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logbook = Logbook(str(tmp_path / "gone"), "x")
+    logbook = EventLog(str(tmp_path / "gone"), "x")
     for _ in range(3):
         logbook.tell("run.started", "here")
     logbook.close()
@@ -167,7 +167,7 @@ def test_a_log_whose_folder_is_gone_costs_one_warning(tmp_path: Path, capsys: py
 def test_threads_tell_at_once_and_every_line_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.execution.log._KEPT", 200)
     monkeypatch.setattr("holdfast.runs.execution.log._BYTES_MAX", 20_000)
-    logbook = Logbook(str(tmp_path), "x")
+    logbook = EventLog(str(tmp_path), "x")
 
     def tell(name: int) -> None:
         for number in range(100):
@@ -190,7 +190,7 @@ def test_any_message_is_one_line_of_json(
     tmp_path: Path, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("holdfast"), "disabled", True)  # pytest cannot send a lone surrogate
-    logbook = Logbook(str(tmp_path), "x")
+    logbook = EventLog(str(tmp_path), "x")
     logbook.tell("sample.failed", message, key="a/b/c/1", kind="solver", when=object())
     logbook.close()
     (line,) = logged(tmp_path)
@@ -200,7 +200,7 @@ def test_any_message_is_one_line_of_json(
 
 def test_an_event_that_is_not_documented_cannot_be_told(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
-        Logbook(str(tmp_path), "x").tell("run.danced", "tango")
+        EventLog(str(tmp_path), "x").tell("run.danced", "tango")
 
 
 def test_every_event_that_the_source_tells_is_documented_and_every_documented_one_is_told() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal import Request, journal_folder, seal
-from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal import OpenRequest, journal_folder, seal
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import open_objects
 from holdfast.plan.files import LineFile, data_path, plan_path
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Cell, RunStarted
 from holdfast.runs.execution.provenance import write_spec_file
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import build_spec, spec_mapping
 from tests.journals import QUICK, UID, open_journal, plain_numbers
 from tests.unit.state.stories import ended, finished, fold_of, key, score, scoring, step
@@ -36,17 +36,17 @@ def write_run(run: Path, count: int, segment_bytes: int) -> None:
     """A run as its process leaves it when it dies at the very end: all segments sealed but the last."""
     run.mkdir(parents=True)
     started = write_beginning(run, count)
-    opened = open_journal(journal_folder(str(run)), wanted=Request(UID, segment_bytes=segment_bytes))
+    opened = open_journal(journal_folder(str(run)), wanted=OpenRequest(UID, segment_bytes=segment_bytes))
     records = itertools.chain([started, scoring()], samples(count), [ended()])
     while batch := list(itertools.islice(records, BATCH)):
         opened.appender.commit(batch)
     opened.appender.close()
     for number in plain_numbers(journal_folder(str(run)))[:-1]:
         seal(QUICK, journal_folder(str(run)), number)
-    write_spec_file(RunPlace(str(run.parent), "sums", run.name, str(run)), fold_of(str(run)).story)
+    write_spec_file(RunLocation(str(run.parent), "sums", run.name, str(run)), fold_of(str(run)).story)
     assert opened.appender.tip is not None
     tip = opened.appender.tip
-    mirror = Mirror(str(run), UID, open_objects(url_of(run)), None, Keeping(lambda: tip))
+    mirror = MirrorUploader(str(run), UID, open_objects(url_of(run)), None, UploadSettings(lambda: tip))
     mirror.start()
     assert mirror.close(UPLOAD_SECONDS)
 

@@ -17,10 +17,10 @@ from holdfast.journal.mirror.restore import Restored
 from holdfast.journal.object_store import open_objects
 from holdfast.journal.ownership.claims import Beat, Claim, read_beat, take_epoch, write_beat
 from holdfast.journal.ownership.lease import Holder, Lease
-from holdfast.runs.mirror.claim import bring_home, claim_run, hidden_folder, last_beat, restore_whole
+from holdfast.runs.mirror.claim import claim_run, hidden_folder, last_beat, restore_from_mirror, restore_whole
 from holdfast.runs.mirror.recoverable import list_recoverable
 from holdfast.runs.mirror.recovery import Recovered, RecoveryOptions, recover
-from holdfast.runs.store.lookup import RunPlace, find_run, hide_folder, place_of
+from holdfast.runs.store.lookup import RunLocation, find_run, hide_folder, run_location
 from holdfast.spec import Mirror
 from tests.e2e.commands import call, write_spec
 from tests.journals import read_all, tree_of
@@ -241,7 +241,7 @@ def test_a_list_does_not_call_lost_what_got_there_after_the_last_beat(cut: Kept)
 
 
 def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) -> None:
-    place = place_of(str(tmp_path / "new"), "sums", RUN)
+    place = run_location(str(tmp_path / "new"), "sums", RUN)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.journal.disk.OsDisk.replace", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -290,7 +290,7 @@ def test_another_run_in_the_place_is_not_taken_for_the_recovered_one(cut: Kept, 
 def test_one_without_events_that_was_cut_off_before_it_appeared_is_no_other_run(
     cut: Kept, tmp_path: Path, events: bool
 ) -> None:
-    place = place_of(str(tmp_path / "new"), "sums", RUN)
+    place = run_location(str(tmp_path / "new"), "sums", RUN)
     replace = OsDisk.replace
 
     def die_at_the_end(disk: OsDisk, old: str, new: str) -> None:
@@ -333,7 +333,7 @@ def test_two_who_recover_at_once_do_not_meet(cut: Kept, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "user@host", "100% sure", "Größe/日本", "..hidden"])
 def test_names_that_need_escapes_come_back(cut: Kept, tmp_path: Path, name: str) -> None:
-    place = place_of(str(tmp_path / "x"), name, name)
+    place = run_location(str(tmp_path / "x"), name, name)
     folder = os.path.relpath(place.folder, tmp_path / "x")
     shutil.copytree(cut.objects, tmp_path / "m @ %41" / folder)
     url = f"file://{tmp_path}/m @ %41"
@@ -363,14 +363,14 @@ def test_what_is_neither_is_refused(tmp_path: Path) -> None:
         recover(str(tmp_path))
 
 
-def place_here(tmp_path: Path) -> RunPlace:
-    return place_of(str(tmp_path / "here"), "sums", RUN)
+def place_here(tmp_path: Path) -> RunLocation:
+    return run_location(str(tmp_path / "here"), "sums", RUN)
 
 
 def test_bringing_home_claims_nothing_and_claiming_does(cut: Kept, tmp_path: Path) -> None:
     mirror, place = Mirror(url=cut.mirror.as_uri()), place_here(tmp_path)
     objects = open_objects(cut.url)
-    assert bring_home(mirror, place, pytest.fail) is not None
+    assert restore_from_mirror(mirror, place, pytest.fail) is not None
     assert [each.name for each in objects.listed("lease")] == ["lease/000000.beat"]  # of whom wrote it, unclaimed
     claimed = claim_run(mirror, place)
     assert claimed.mirroring is not None
@@ -397,7 +397,7 @@ def test_a_mirror_that_cannot_be_reached_leaves_no_folder(tmp_path: Path, monkey
 
     monkeypatch.setattr("holdfast.journal.object_store.StoredObjects.listed", fail)
     with pytest.raises(UsageError, match="a start needs its mirror"):
-        bring_home(Mirror(url="file:///x"), place_here(tmp_path), pytest.fail)
+        restore_from_mirror(Mirror(url="file:///x"), place_here(tmp_path), pytest.fail)
     assert not (tmp_path / "here").exists()
 
 
@@ -482,7 +482,7 @@ def test_a_complete_run_that_another_machine_took_over_is_what_that_machine_made
 
 
 def test_a_claim_that_came_to_nothing_lets_others_in_at_once(cut: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = place_of(str(cut.journal.parent.parent.parent), "sums", RUN)
+    place = run_location(str(cut.journal.parent.parent.parent), "sums", RUN)
     mirror = Mirror(url=cut.url.rsplit("/", 2)[0])
 
     def fail(*arguments: object, **named: object) -> None:
@@ -502,7 +502,7 @@ def test_a_claim_that_came_to_nothing_lets_others_in_at_once(cut: Kept, monkeypa
 
 
 def test_a_claimed_run_that_is_brought_in_beats(cut: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = place_of(str(cut.journal.parent.parent.parent), "sums", RUN)
+    place = run_location(str(cut.journal.parent.parent.parent), "sums", RUN)
     monkeypatch.setenv("HOLDFAST_EXPIRY_SECONDS", "0.06")
     objects = open_objects(cut.url)
     seen: list[int] = []

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.records.samples import Sample
 from holdfast.runs import Given, find_run
-from holdfast.runs.replay import Replay, play, set_scene
+from holdfast.runs.replay import Replay, open_replay, play
 from holdfast.solve import Context
 from tests.unit.engine.runs import RUN, Asked, folder, given, go, model, rows
 from tests.unit.runs.advice import Told, files
@@ -31,7 +31,7 @@ def wanted(told: Told, solver: Any = twice) -> Given:
 
 def replayed(store: Path, asked: Given, key: str = KEY) -> Replay:
     async def work() -> Replay:
-        return await play(set_scene(find_run(str(store), RUN), key, asked))
+        return await play(open_replay(find_run(str(store), RUN), key, asked))
 
     return asyncio.run(work())
 

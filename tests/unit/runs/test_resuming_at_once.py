@@ -15,8 +15,8 @@ import yaml
 from holdfast.errors import DriftError
 from holdfast.journal import Lock
 from holdfast.plan.files import digest_file
-from holdfast.records.facts import Stored
-from holdfast.runs import Given, extend, place_for
+from holdfast.records.facts import StoredFile
+from holdfast.runs import Given, extend, new_run_location
 from tests.journals import tree_of
 from tests.unit.engine.runs import RUN, Asked, folder, given, go, lines, records, rows
 
@@ -26,7 +26,7 @@ def wanted(samples: int = 256, repeats: int = 1) -> Given:
 
 
 def go_further(store: Path, asked: Given) -> None:
-    asyncio.run(extend(asked, place_for(asked, str(store), RUN)))
+    asyncio.run(extend(asked, new_run_location(asked, str(store), RUN)))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_what_nobody_has_changed_meanwhile_is_compared_once(
     go(tmp_path, wanted())
     digested: list[str] = []
 
-    def counted(path: str) -> Stored:
+    def counted(path: str) -> StoredFile:
         digested.append(Path(path).name)
         return digest_file(path)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli.commands.control import tag_run
 from holdfast.errors import HeldError, HoldfastError, UsageError
-from holdfast.runs import RunPlace, RunSummary
-from holdfast.runs.store.retention import Doomed, RetentionPolicy, chosen, named, remove
+from holdfast.runs import RunLocation, RunSummary
+from holdfast.runs.store.retention import RemovalCandidate, RetentionPolicy, chosen, named, remove
 from tests.unit.engine.runs import Asked, given, go, rows
 from tests.unit.runs.stores import (
     completed,
@@ -58,7 +58,7 @@ def store_of(runs: list[Made]) -> Iterator[str]:
     told = {(each.experiment, each.run_id): summary_of(each) for each in runs}
 
     class Look:
-        def __init__(self, place: RunPlace) -> None:
+        def __init__(self, place: RunLocation) -> None:
             self._place = place
 
         def __enter__(self) -> "Look":
@@ -84,19 +84,19 @@ def test_each_run_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for run_id in ("a", "b", "c"):
         completed(tmp_path, run_id)
     measured: list[str] = []
-    size = RunPlace.size
+    size = RunLocation.size
 
-    def counted(place: RunPlace) -> int:
+    def counted(place: RunLocation) -> int:
         measured.append(place.run_id)
         return size(place)
 
-    monkeypatch.setattr(RunPlace, "size", counted)
+    monkeypatch.setattr(RunLocation, "size", counted)
     doomed = chosen(str(tmp_path), RetentionPolicy(max_bytes=0))
     assert sorted(measured) == ["a", "b", "c"]
     assert [each.bytes for each in doomed] == [size(each.place) for each in doomed]
 
 
-def names(doomed: list[Doomed]) -> list[str]:
+def names(doomed: list[RemovalCandidate]) -> list[str]:
     return [f"{each.place.experiment}/{each.place.run_id}" for each in doomed]
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.journal import Reader, Request
+from holdfast.journal import OpenRequest, Reader
 from holdfast.records import draft
 from holdfast.records.built_in import SCORERS
 from holdfast.records.facts import ScoreGiven
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import ScoresChecked, check_index, check_scores
-from holdfast.score import BUILT_IN
+from holdfast.score import SCORERS as SCORER_TABLE
 from holdfast.state import Index
 from tests.caches import doctored, index_file, tamper
 from tests.journals import write_session
@@ -22,13 +22,13 @@ from tests.unit.report.test_reported_counts import ran
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunLocation:
     """Nobody changes it."""
     return ran(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
-def copied(whole: RunPlace, tmp_path: Path) -> RunPlace:
+def copied(whole: RunLocation, tmp_path: Path) -> RunLocation:
     """The same, with an index, to be changed."""
     shutil.copytree(whole.store, tmp_path, dirs_exist_ok=True)
     place = find_run(str(tmp_path), "run-1")
@@ -57,7 +57,7 @@ def copied(whole: RunPlace, tmp_path: Path) -> RunPlace:
         ("UPDATE answers SET kind = 'timeout' WHERE kind = 'solver'", "failures.timeout"),
     ],
 )
-def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunPlace, change: str, told: str) -> None:
+def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunLocation, change: str, told: str) -> None:
     tamper(copied.folder, change)
     found = check_scores(copied).differences
     assert any(told in each for each in found), found
@@ -65,7 +65,7 @@ def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunPlace, 
     assert check_scores(copied).differences == []
 
 
-def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunPlace) -> None:
+def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunLocation) -> None:
     place = copied
     Index(place.folder).close()
     with doctored(index_file(place.folder)) as database:
@@ -78,17 +78,17 @@ def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunP
     assert [each.partition(":")[0] for each in found] == ["cells[task/a].cost.dollars", "steps.live", "cost.dollars"]
 
 
-def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunPlace, tmp_path: Path) -> None:
+def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunLocation, tmp_path: Path) -> None:
     place = copied
     scores = [data for kind, data in records(tmp_path) if kind == "score" and data["scorer"] == "exact_match"]
     told = next(data for data in scores if data["o"] == 0)
     forged = ScoreGiven(told["o"], told["of"], told["evaluation"], "exact_match", False, last=True)
     uid = Reader(place.journal).uid
-    write_session(place.journal, [draft("score", forged, "task/a/s0/1")], wanted=Request(uid))
+    write_session(place.journal, [draft("score", forged, "task/a/s0/1")], wanted=OpenRequest(uid))
     assert check_scores(place).differences == ["task/a/s0/1: exact_match: recorded is False, scored again True"]
 
 
-def test_a_scorer_of_another_version_is_not_called_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scorer_of_another_version_is_not_called_again(whole: RunLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCORERS, "exact_match", 2)
     found: ScoresChecked = check_scores(whole)
     assert found.skipped["exact_match"] == "its version, or that of a package that it computes with, has changed since"
@@ -98,11 +98,11 @@ def test_a_scorer_of_another_version_is_not_called_again(whole: RunPlace, monkey
 def test_composed_scorers_are_asked_again_with_their_extractors_and_those_with_parts_of_your_own_are_not(
     tmp_path: Path,
 ) -> None:
-    exact, includes = BUILT_IN["exact_match"], BUILT_IN["includes"]
-    whole = BUILT_IN["all_of"].using(of=[exact, includes.using(extract=["last_line"])], name="whole")
-    partly_own = BUILT_IN["any_of"].using(of=[exact, right], name="own")
-    depends = BUILT_IN["when"].using(test=exact, then=includes)
-    go(tmp_path, given([Asked(rows=rows(4), scorers=[whole, partly_own, depends, BUILT_IN["consistency"]])]))
+    exact, includes = SCORER_TABLE["exact_match"], SCORER_TABLE["includes"]
+    whole = SCORER_TABLE["all_of"].using(of=[exact, includes.using(extract=["last_line"])], name="whole")
+    partly_own = SCORER_TABLE["any_of"].using(of=[exact, right], name="own")
+    depends = SCORER_TABLE["when"].using(test=exact, then=includes)
+    go(tmp_path, given([Asked(rows=rows(4), scorers=[whole, partly_own, depends, SCORER_TABLE["consistency"]])]))
     found = check_scores(find_run(str(tmp_path), "run-1"))
     assert found.differences == []
     assert found.rescored == {"whole": 4, "when": 4}

@@ -21,7 +21,7 @@ from holdfast.sandbox.box import Sandboxes
 from holdfast.sandbox.confinement import SandboxFailedError
 from holdfast.sandbox.snapshots import Blobs, FilesState, LostFilesError
 from holdfast.sandbox.threads import Threads, WorkStopwatch
-from holdfast.solve import Context, Means, Recorded, Scope, Steps, ToolFailedError, Workplace
+from holdfast.solve import AttemptResources, Context, RecordedStep, Scope, Steps, ToolFailedError, Workplace
 from holdfast.solve.tools.built_in import bash, read_file, write_file
 from holdfast.spec import Sandbox
 from tests.unit.solve.stage import KEY, MemoryJournal
@@ -32,13 +32,13 @@ Solve = Callable[[Context], Awaitable[Any]]
 class Played:
     """One process's attempt: what came of it, and what it recorded."""
 
-    def __init__(self, result: Any, recorded: list[Recorded]) -> None:
+    def __init__(self, result: Any, recorded: list[RecordedStep]) -> None:
         self.result = result
         self.recorded = recorded
 
 
 def play(
-    folder: Path, solve: Solve, recorded: Sequence[Recorded] = (), row: dict[str, Any] | None = None, **wanted: Any
+    folder: Path, solve: Solve, recorded: Sequence[RecordedStep] = (), row: dict[str, Any] | None = None, **wanted: Any
 ) -> Played:
     """An attempt that finds these steps recorded; its sandbox is gone afterwards."""
     (folder / "boxes").mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def play(
     async def run() -> Played:
         journal = MemoryJournal(1000, saving_seconds)
         sandboxes = make_sandboxes(folder)
-        means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
+        means = AttemptResources({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         sample = Sample("1", "question", None, row or {})
         ctx = Context(sample, [], steps, "seed", means)
@@ -72,7 +72,7 @@ def make_sandboxes(folder: Path, commands: int = 0) -> Sandboxes:
 
 def many(sandboxes: Sandboxes, count: int, journal: MemoryJournal) -> list[Context]:
     """Attempts at so many samples."""
-    means = Means({}, open_box=sandboxes.opener(Sandbox(), None))
+    means = AttemptResources({}, open_box=sandboxes.opener(Sandbox(), None))
     return [
         Context(Sample(str(o), "question", None, {}), [], Steps(Scope(o, f"t/m/{o}/1", "solve/1"), journal), "s", means)
         for o in range(count)

@@ -18,9 +18,9 @@ from holdfast.sandbox import confinement, visibility
 from holdfast.sandbox.confinement import (
     MARKER,
     PLAIN,
+    CommandResult,
     Folder,
     Launch,
-    Ran,
     SandboxFailedError,
     make_folders,
     why_no_docker,
@@ -52,11 +52,11 @@ def elsewhere() -> Iterator[Path]:
         yield Path(path)
 
 
-def bash(folder: Folder, line: str, namespaces: bool = True, **wanted: Any) -> Ran:
+def bash(folder: Folder, line: str, namespaces: bool = True, **wanted: Any) -> CommandResult:
     return Launch(folder, Sandbox(**wanted), namespaces).run(["bash", "-c", line])
 
 
-def python(folder: Folder, code: str, namespaces: bool = True, **wanted: Any) -> Ran:
+def python(folder: Folder, code: str, namespaces: bool = True, **wanted: Any) -> CommandResult:
     return Launch(folder, Sandbox(**wanted), namespaces).run([sys.executable, "-c", code])
 
 
@@ -263,7 +263,7 @@ def test_it_has_no_powers_to_undo_that(folder: Folder) -> None:
 def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> None:
     number = odd_number()
     call = Launch(folder, Sandbox(seconds=600), namespaces)
-    found: list[Ran] = []
+    found: list[CommandResult] = []
     thread = threading.Thread(target=lambda: found.append(call.run(["bash", "-c", f"sleep {number} & sleep {number}"])))
     thread.start()
     while len(running(f"sleep {number}")) < 2:

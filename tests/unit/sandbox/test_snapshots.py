@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.attachments import blobs_of
-from holdfast.records.facts import Files, KeptFile
+from holdfast.records.facts import FileChanges, KeptFile
 from holdfast.sandbox.confinement import remove_folder
 from holdfast.sandbox.snapshots import (
     Blobs,
@@ -196,7 +196,7 @@ def test_damaged_content_is_replaced_when_it_is_kept_again(box: Path, tmp_path: 
 @pytest.mark.parametrize("path", ["../a", "/a", "b/../../a"])
 def test_a_path_that_leads_out_is_refused(tmp_path: Path, blobs: Blobs, path: str) -> None:
     digest = blobs.keep([b"x"])
-    state = FilesState().after(Files(FilesState().digest(), {path: KeptFile(0o644, digest, 1)}))
+    state = FilesState().after(FileChanges(FilesState().digest(), {path: KeptFile(0o644, digest, 1)}))
     with pytest.raises(LostFilesError, match="leads out"):
         restore(str(tmp_path / "again"), state, blobs)
     assert not (tmp_path / "a").exists()

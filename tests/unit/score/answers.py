@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.records.samples import Answer, Row, Sample, Score
-from holdfast.score import judge, resolve
+from holdfast.score import resolve, score_answer
 
 
 def sample(target: Any, row: Row | None = None) -> Sample:
@@ -22,7 +22,7 @@ def value(entry: Any, target: Any, text: str, row: Row | None = None) -> Any:
 
 def score(entry: Any, target: Any, text: str, row: Row | None = None) -> Score:
     made = resolve(entry, "here")
-    (said,) = asyncio.run(judge(made, sample(target, row), answer(text))).values()
+    (said,) = asyncio.run(score_answer(made, sample(target, row), answer(text))).values()
     return said
 
 

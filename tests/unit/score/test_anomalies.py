@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.samples import Answer, Sample
-from holdfast.score.anomalies import KINDS, Expected, expected_of, look_at
+from holdfast.score.anomalies import KINDS, AnswerExpectations, expect_answers, find_anomalies
 
-ENGLISH = expected_of({"prompt": "Answer the question: {question}", "solver": "chat"}, {})
-PLAIN = expected_of({"solver": "chat"}, {})
-JSON = expected_of({"solver": "chat"}, {"response_format": {"type": "json_object"}})
-JSON_SCORED = expected_of({"solver": "chat", "scorers": ["exact_match", {"json_schema": {"schema": {}}}]}, {})
+ENGLISH = expect_answers({"prompt": "Answer the question: {question}", "solver": "chat"}, {})
+PLAIN = expect_answers({"solver": "chat"}, {})
+JSON = expect_answers({"solver": "chat"}, {"response_format": {"type": "json_object"}})
+JSON_SCORED = expect_answers({"solver": "chat", "scorers": ["exact_match", {"json_schema": {"schema": {}}}]}, {})
 
 
-def kinds(text: str, asked: str = "How many are there?", expected: Expected = PLAIN, **about: Any) -> list[str]:
+def kinds(
+    text: str, asked: str = "How many are there?", expected: AnswerExpectations = PLAIN, **about: Any
+) -> list[str]:
     sample = Sample("1", asked, about.pop("target", ""), {"question": asked})
-    return list(look_at(sample, Answer(text, **about), expected))
+    return list(find_anomalies(sample, Answer(text, **about), expected))
 
 
 ORDINARY = {
@@ -176,13 +178,13 @@ def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_blamed_for_its_format
 
 
 def test_a_format_is_not_asked_of_what_another_solver_makes_of_the_model() -> None:
-    other = expected_of({"solver": "my.module:solve"}, {"response_format": {"type": "json_object"}})
+    other = expect_answers({"solver": "my.module:solve"}, {"response_format": {"type": "json_object"}})
     assert kinds("It is 4.", expected=other) == []
 
 
 @given(st.text(), st.text(), st.sampled_from([PLAIN, ENGLISH, JSON, JSON_SCORED]), st.sampled_from(["stop", "length"]))
 def test_looking_never_raises_and_finds_only_kinds_that_are_listed(
-    text: str, asked: str, expected: Expected, reason: str
+    text: str, asked: str, expected: AnswerExpectations, reason: str
 ) -> None:
     assert set(kinds(text, asked, expected, finish_reason=reason)) <= set(KINDS)
 
@@ -198,7 +200,7 @@ def test_repeated_texts_of_any_kind_can_be_looked_at(text: str, times: int) -> N
     )
 )
 def test_any_row_can_be_asked_about(row: Any) -> None:
-    found = look_at(Sample("1", row, row, {"row": row}), Answer(RUSSIAN), PLAIN)
+    found = find_anomalies(Sample("1", row, row, {"row": row}), Answer(RUSSIAN), PLAIN)
     assert set(found) <= {"language"}
 
 

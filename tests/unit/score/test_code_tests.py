@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.sandbox.confinement import PLAIN, SandboxFailedError, why_no_namespaces
-from holdfast.score import ScorerError, ScoringFailed, judge, resolve
+from holdfast.score import ScorerError, ScoringFailed, resolve, score_answer
 from tests.unit.score.answers import answer, sample, score
 
 ROW = {
@@ -94,7 +94,7 @@ def test_code_that_something_else_has_ended_is_a_failure_of_the_machine_never_a_
     hanging = "open('begun', 'w').close(); import time; time.sleep(50)"
 
     async def killed() -> None:
-        scoring = asyncio.ensure_future(judge(made, sample(None, ROW), answer(hanging)))
+        scoring = asyncio.ensure_future(score_answer(made, sample(None, ROW), answer(hanging)))
         await asyncio.to_thread(_wait_for, place, "holdfast-code-*/files/sandbox/begun")
         (launcher,) = _launchers()
         os.kill(launcher, signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_cancelled_score_ends_its_code_and_removes_its_folder(place: Path) -> 
     hanging = "open('begun', 'w').close(); import time; time.sleep(50)"
 
     async def cancelled() -> None:
-        scoring = asyncio.ensure_future(judge(made, sample(None, ROW), answer(hanging)))
+        scoring = asyncio.ensure_future(score_answer(made, sample(None, ROW), answer(hanging)))
         await asyncio.to_thread(_wait_for, place, "holdfast-code-*/files/sandbox/begun")
         scoring.cancel()
         with pytest.raises(asyncio.CancelledError):

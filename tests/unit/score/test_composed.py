@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.samples import Answer, Score
-from holdfast.score import Scorer, ScorerError, ScoringFailed, judge, resolve, scorer
+from holdfast.score import Scorer, ScorerError, ScoringFailed, resolve, score_answer, scorer
 from tests.unit.score.answers import answer, sample, score, value
 
 VALUES = st.none() | st.booleans() | st.floats(0, 1)
@@ -98,7 +98,7 @@ def test_a_part_with_several_scores_counts_with_all_of_them_a_panel_with_the_joi
     name, args = next(iter(entry.items())) if isinstance(entry, dict) else (entry, {})
     part = "then" if name == "when" else "of"
     given = says(scores) if name in ("when", "at_least") else [says(scores)]
-    said = asyncio.run(judge(resolve({name: {**args, part: given}}, "here"), sample("4"), answer("4")))
+    said = asyncio.run(score_answer(resolve({name: {**args, part: given}}, "here"), sample("4"), answer("4")))
     assert {each: score.value for each, score in said.items()} == wanted
 
 
@@ -156,7 +156,7 @@ def test_in_python_parts_are_given_with_using() -> None:
     from holdfast.score.scorers.composed import all_of
 
     made = all_of.using(of=["exact_match", says(True)], name="both")
-    assert asyncio.run(judge(resolve(made, "here"), sample("4"), answer("4")))["both"].value is True
+    assert asyncio.run(score_answer(resolve(made, "here"), sample("4"), answer("4")))["both"].value is True
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_in_python_parts_are_given_with_using() -> None:
 def test_a_taxonomy_gives_each_answer_one_label(text: str, finish_reason: str, wanted: str) -> None:
     entry = {"taxonomy": {"correct": "numeric", "labels": {"in words": {"regex": {"pattern": "^[a-z]+$"}}}}}
     made = resolve(entry, "here")
-    said = asyncio.run(judge(made, sample("4"), Answer(text, finish_reason=finish_reason)))
+    said = asyncio.run(score_answer(made, sample("4"), Answer(text, finish_reason=finish_reason)))
     assert said["taxonomy"].value == wanted
 
 
@@ -236,7 +236,7 @@ def test_a_scorer_takes_ctx_if_one_of_its_parts_does() -> None:
     made = resolve({"all_of": {"of": ["exact_match", judged]}}, "here")
     assert made.needs_ctx
     assert not resolve({"all_of": {"of": ["exact_match"]}}, "here").needs_ctx
-    assert asyncio.run(judge(made, sample("4"), answer("4"), "means"))["all_of"].value is True
+    assert asyncio.run(score_answer(made, sample("4"), answer("4"), "means"))["all_of"].value is True
 
 
 def test_a_scorer_asks_the_judges_that_its_parts_ask() -> None:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.score import resolve
-from holdfast.score.results import judge_group
+from holdfast.score.results import score_group
 from tests.unit.score.answers import answer, sample
 
 
 def agreement(texts: list[str], entry: Any = "consistency") -> Any:
-    said = asyncio.run(judge_group(resolve(entry, "here"), sample(None), [answer(text) for text in texts]))
+    said = asyncio.run(score_group(resolve(entry, "here"), sample(None), [answer(text) for text in texts]))
     (value,) = {each["consistency"].value for each in said}
     assert len(said) == len(texts)
     return value

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, ScoringFailed, judge, resolve, scorer
+from holdfast.score import ScorerError, ScoringFailed, resolve, score_answer, scorer
 from holdfast.score.definition import apply_extractors
 from holdfast.score.extractors import EXTRACTORS
 from tests.unit.score.answers import answer, sample, score, value
@@ -132,7 +132,7 @@ def test_extractors_may_be_functions_of_your_own(tmp_path: Path, monkeypatch: py
 def test_an_extractor_that_returns_no_text_is_a_failure_of_the_scorer() -> None:
     made = resolve({"exact_match": {"extract": len}}, "here")
     with pytest.raises(ScoringFailed, match="the extractor len returned a int"):
-        asyncio.run(judge(made, sample("1"), answer("1")))
+        asyncio.run(score_answer(made, sample("1"), answer("1")))
 
 
 def test_your_own_scorer_takes_extractors_as_built_in_ones_do() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Message, Score
-from holdfast.score import ScorerError, ScoringFailed, identity, judge, resolve
+from holdfast.score import ScorerError, ScoringFailed, identity, resolve, score_answer
 from holdfast.solve.steps import StepFailedError
 from tests.unit.score.answers import answer, sample
 
@@ -32,7 +32,7 @@ class Talk:
 def judged(entry: Any, talk: Talk, text: str = "four", target: Any = "4", **row: Any) -> dict[str, Score]:
     asked = sample(target)
     asked.row.update(row)
-    return asyncio.run(judge(resolve(entry, "scorers[0]"), asked, answer(text), talk))
+    return asyncio.run(score_answer(resolve(entry, "scorers[0]"), asked, answer(text), talk))
 
 
 def opinion(score: Any, reason: str = "because") -> dict[str, Any]:

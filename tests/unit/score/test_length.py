@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.samples import Answer, Usage
-from holdfast.score import judge, resolve
+from holdfast.score import resolve, score_answer
 from tests.unit.score.answers import sample, value
 
 
@@ -19,7 +19,7 @@ def test_length(unit: str, wanted: int) -> None:
 
 def test_length_in_tokens_is_what_the_server_counted() -> None:
     made = resolve({"length": {"unit": "tokens"}}, "here")
-    said = asyncio.run(judge(made, sample(None), Answer("x", usage=Usage(output_tokens=7))))
+    said = asyncio.run(score_answer(made, sample(None), Answer("x", usage=Usage(output_tokens=7))))
     assert said["length"].value == 7
     assert value({"length": {"unit": "tokens"}}, None, "x") is None
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, identity, judge, resolve
+from holdfast.score import ScorerError, identity, resolve, score_answer
 from holdfast.score.scorers import neural
 from holdfast.score.scorers.neural import cosine, greedy_match
 from tests.unit.score.answers import answer, sample, score, value
@@ -100,7 +100,7 @@ def test_answers_that_are_scored_at_once_load_the_model_once(model: str) -> None
     made = resolve({"bert_score": {"model": model}}, "here")
 
     async def scored() -> None:
-        await asyncio.gather(*(judge(made, sample("the cat"), answer(f"cat {each}")) for each in range(4)))
+        await asyncio.gather(*(score_answer(made, sample("the cat"), answer(f"cat {each}")) for each in range(4)))
 
     asyncio.run(scored())
     assert sys.modules["transformers"].AutoModel.loaded == 1

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.score import BUILT_IN, ScorerError, identity, resolve
+from holdfast.score import SCORERS, ScorerError, identity, resolve
 from holdfast.score.extractors import EXTRACTORS
 
 PROJECT = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]
-NEEDING = sorted(name for name, each in BUILT_IN.items() if each.packages)
+NEEDING = sorted(name for name, each in SCORERS.items() if each.packages)
 ARGS: dict[str, dict[str, Any]] = {
     "regex": {"pattern": "x"},
     "json_schema": {"schema": {}},
@@ -23,7 +23,7 @@ ARGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", NEEDING)
 def test_the_extra_that_a_scorer_names_installs_what_it_needs(name: str) -> None:
-    scorer = BUILT_IN[name]
+    scorer = SCORERS[name]
     listed = {re.split(r"[<>=\[]", each)[0] for each in PROJECT["optional-dependencies"][scorer.extra]}
     assert {package for package in scorer.packages if package != "tree-sitter"} <= listed  # which codebleu brings
 
@@ -35,9 +35,9 @@ def test_a_scorer_without_its_package_says_how_to_install_it(name: str, monkeypa
         resolve({name: ARGS.get(name, {})}, "here")
 
 
-@pytest.mark.parametrize("name", sorted({*BUILT_IN, *EXTRACTORS}))
+@pytest.mark.parametrize("name", sorted({*SCORERS, *EXTRACTORS}))
 def test_each_says_what_it_does(name: str) -> None:
-    for each in (BUILT_IN.get(name), EXTRACTORS.get(name)):
+    for each in (SCORERS.get(name), EXTRACTORS.get(name)):
         assert each is None or (each.function.__doc__ or "").strip()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.score import BUILT_IN, Scorer, ScorerError, exact_match, numeric, resolve, scorer
+from holdfast.score import SCORERS, Scorer, ScorerError, exact_match, numeric, resolve, scorer
 
 PLACE = "tasks[0].scorers[1]"
 MODULE = """
@@ -50,7 +50,7 @@ def refusal(entry: Any) -> str:
 
 
 def test_the_built_in_scorers() -> None:
-    assert {"choice", "exact_match", "includes", "numeric", "regex", "all_of", "code_tests"} <= set(BUILT_IN)
+    assert {"choice", "exact_match", "includes", "numeric", "regex", "all_of", "code_tests"} <= set(SCORERS)
     assert resolve("exact_match", PLACE) == exact_match
 
 
@@ -109,7 +109,7 @@ def test_an_argument_of_the_wrong_type_is_refused() -> None:
 
 def test_a_missing_argument_is_refused() -> None:
     assert "regex needs the argument 'pattern'" in refusal("regex")
-    assert "regex needs the argument 'pattern'" in refusal(BUILT_IN["regex"])
+    assert "regex needs the argument 'pattern'" in refusal(SCORERS["regex"])
 
 
 def test_a_pattern_that_is_none_is_refused_before_the_run() -> None:

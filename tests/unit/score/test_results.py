@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from holdfast.errors import HoldfastError, StoppedError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score import BUILT_IN, ScoringFailed, as_number, judge, resolve, scorer
+from holdfast.score import SCORERS, ScoringFailed, as_number, resolve, score_answer, scorer
 from holdfast.score.definition import requires
 from tests.unit.score.answers import answer, sample
 
 
 def said(result: Any) -> dict[str, Score]:
     """What `judge` makes of a scorer that returns `result`."""
-    return asyncio.run(judge(scorer(lambda sample, answer: result, name="s"), sample("4"), answer("4")))
+    return asyncio.run(score_answer(scorer(lambda sample, answer: result, name="s"), sample("4"), answer("4")))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def raises_later(sample: Sample, answer: Answer) -> bool:
 @pytest.mark.parametrize("failing", [raises, raises_later])
 def test_an_exception_shows_the_users_own_lines(failing: Any) -> None:
     with pytest.raises(ScoringFailed) as caught:
-        asyncio.run(judge(failing, sample("4"), answer("4")))
+        asyncio.run(score_answer(failing, sample("4"), answer("4")))
     error = caught.value
     assert isinstance(error, HoldfastError)
     assert error.kind == "scorer"
@@ -130,7 +130,7 @@ def test_an_exception_shows_the_users_own_lines(failing: Any) -> None:
 def test_a_failure_does_not_store_a_whole_answer_again() -> None:
     parse = scorer(lambda sample, answer: float(answer.text), name="parse")
     with pytest.raises(ScoringFailed) as caught:
-        asyncio.run(judge(parse, sample("4"), answer("x" * 1_000_000)))
+        asyncio.run(score_answer(parse, sample("4"), answer("x" * 1_000_000)))
     assert len(str(caught.value)) + len(caught.value.detail) < 10_000
 
 
@@ -141,7 +141,7 @@ def test_errors_of_holdfast_and_cancelling_pass_through() -> None:
             raise error
 
         with pytest.raises(type(error)):
-            asyncio.run(judge(scorer(ask), sample("4"), answer("4")))
+            asyncio.run(score_answer(scorer(ask), sample("4"), answer("4")))
 
 
 def test_a_judge_gets_its_context_and_its_arguments() -> None:
@@ -151,12 +151,12 @@ def test_a_judge_gets_its_context_and_its_arguments() -> None:
 
     made = resolve(ask, "place")
     assert made.needs_ctx
-    assert asyncio.run(judge(made, sample("4"), answer("4"), ctx=2)) == {"ask": Score(2.0)}
+    assert asyncio.run(score_answer(made, sample("4"), answer("4"), ctx=2)) == {"ask": Score(2.0)}
 
 
 def test_arguments_reach_the_function() -> None:
     made = resolve({"numeric": {"tolerance": 1.0}}, "place")
-    assert asyncio.run(judge(made, sample("4"), answer("4.9")))["numeric"].value is True
+    assert asyncio.run(score_answer(made, sample("4"), answer("4.9")))["numeric"].value is True
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_arguments_reach_the_function() -> None:
     ],
 )
 def test_a_sample_without_target_has_no_score(name: str) -> None:
-    assert asyncio.run(judge(BUILT_IN[name], sample(None), answer("4")))[name].value is None
+    assert asyncio.run(score_answer(SCORERS[name], sample(None), answer("4")))[name].value is None
 
 
 def test_a_target_that_cannot_be_used_is_a_failure_not_a_zero() -> None:
     with pytest.raises(ScoringFailed, match="the target 'four' contains no number"):
-        asyncio.run(judge(BUILT_IN["numeric"], sample("four"), answer("4")))
+        asyncio.run(score_answer(SCORERS["numeric"], sample("four"), answer("4")))
 
 
 @pytest.mark.parametrize(
@@ -220,5 +220,5 @@ def test_a_scorer_that_works_with_a_heavy_package_does_not_hold_up_the_event_loo
         return threading.current_thread().name
 
     made = requires("text", "rapidfuzz")(scorer(where))
-    assert asyncio.run(judge(made, sample("4"), answer("4")))["where"].value != threading.main_thread().name
-    assert all(BUILT_IN[name].slow for name in ("edit_similarity", "bleu", "chrf", "rouge", "meteor"))
+    assert asyncio.run(score_answer(made, sample("4"), answer("4")))["where"].value != threading.main_thread().name
+    assert all(SCORERS[name].slow for name in ("edit_similarity", "bleu", "chrf", "rouge", "meteor"))

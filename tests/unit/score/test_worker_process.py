@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScoringFailed, judge, patterns, resolve, worker_process
-from holdfast.score.worker_process import apart, within
+from holdfast.score import ScoringFailed, patterns, resolve, score_answer, worker_process
+from holdfast.score.worker_process import run_in_worker, run_in_worker_async
 from tests.unit.score.answers import answer, sample, score, value
 
 CATASTROPHE = "(a+)+$"
@@ -22,7 +22,7 @@ LONG = "a" * 60 + "b"
 
 
 def pid() -> int:
-    found: int = within(5, "os:getpid")
+    found: int = run_in_worker(5, "os:getpid")
     return found
 
 
@@ -33,37 +33,37 @@ def test_it_is_another_process_and_the_same_one_again() -> None:
 def test_what_takes_too_long_is_ended_and_the_next_is_done() -> None:
     before = pid()
     with pytest.raises(TimeoutError, match=r"it took longer than 0\.2 s and was stopped"):
-        within(0.2, "time:sleep", 60)
+        run_in_worker(0.2, "time:sleep", 60)
     assert pid() != before
     assert not os.path.exists(f"/proc/{before}")
 
 
 def test_an_error_comes_with_its_words() -> None:
     with pytest.raises(ValueError, match=r"^invalid literal for int"):
-        within(5, "builtins:int", "x")
+        run_in_worker(5, "builtins:int", "x")
     with pytest.raises(ValueError, match=r"^TypeError: "):
-        within(5, "builtins:int", [])
-    assert within(5, "builtins:int", "4") == 4
+        run_in_worker(5, "builtins:int", [])
+    assert run_in_worker(5, "builtins:int", "4") == 4
 
 
 def test_a_child_that_dies_is_told_of_and_replaced() -> None:
     with pytest.raises(ValueError, match="the worker process died"):
-        within(5, "os:_exit", 1)
-    assert within(5, "builtins:int", "4") == 4
+        run_in_worker(5, "os:_exit", 1)
+    assert run_in_worker(5, "builtins:int", "4") == 4
 
 
 def test_what_eats_memory_is_told_of() -> None:
     with pytest.raises(ValueError, match="MemoryError"):
-        within(5, "builtins:bytearray", worker_process.MEMORY_BYTES_MAX + 1)
+        run_in_worker(5, "builtins:bytearray", worker_process.MEMORY_BYTES_MAX + 1)
 
 
 def test_what_a_function_prints_is_no_answer() -> None:
-    assert within(5, "builtins:print", "noise") is None
-    assert within(5, "builtins:int", "4") == 4
+    assert run_in_worker(5, "builtins:print", "noise") is None
+    assert run_in_worker(5, "builtins:int", "4") == 4
 
 
 async def _both() -> tuple[int, int]:
-    found: int = await apart(5, "os:getpid")
+    found: int = await run_in_worker_async(5, "os:getpid")
     return found, pid()
 
 
@@ -108,7 +108,7 @@ def test_here_and_there_a_pattern_finds_the_same(pattern: str, text: str) -> Non
     wanted = re.search(pattern, text) is not None
     assert patterns.is_match(text, pattern) is wanted
     assert value({"regex": {"pattern": pattern}}, None, text) is wanted
-    there = within(5, "holdfast.score.patterns:match_pattern", "last", text, pattern, False, 0)
+    there = run_in_worker(5, "holdfast.score.patterns:match_pattern", "last", text, pattern, False, 0)
     assert there == patterns.last_group(text, pattern, 0)
 
 
@@ -135,7 +135,7 @@ def test_while_a_pattern_is_match_pattern_the_event_loop_goes_on(
     made = resolve(entry, "here")
 
     async def turns() -> int:
-        looking = asyncio.ensure_future(judge(made, sample(target), answer(LONG)))
+        looking = asyncio.ensure_future(score_answer(made, sample(target), answer(LONG)))
         count = 0
         while not looking.done():
             await asyncio.sleep(0.001)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.records.samples import Answer, Message, Sample, Usage
-from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
+from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, tool
 from holdfast.solve.registry import resolve_solver
 from holdfast.spec import Price
 from tests.unit.solve.stage import KEY, MemoryJournal, run
@@ -77,15 +77,15 @@ def scripted(*answers: Answer) -> Callable[[list[Message], int], Answer]:
     return lambda messages, given: answers[given]
 
 
-def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[Recorded] = ()) -> Any:
+def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[RecordedStep] = ()) -> Any:
     """The answer's text, and all that the journal then holds."""
     solver = resolve_solver(entry, "solver")
 
-    async def process() -> tuple[str, list[Recorded]]:
+    async def process() -> tuple[str, list[RecordedStep]]:
         journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
-        asking = {role: Asking({"model": role}, {}, model.ask, PRICE) for role, model in models.items()}
-        ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", Means(asking))
+        asking = {role: ModelHandle({"model": role}, {}, model.ask, PRICE) for role, model in models.items()}
+        ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", AttemptResources(asking))
         answer = await solver.solve(SAMPLE, ctx)
         await ctx.workplace.close()
         steps.close()
@@ -94,7 +94,7 @@ def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[Recorded] =
     return run(process())
 
 
-def is_done(recorded: Recorded) -> bool:
+def is_done(recorded: RecordedStep) -> bool:
     """Whether a step is a tool of ours that was called, and not only refused."""
     step = recorded.step
     ours = step.called is not None and step.called.tool in {"add", "fail"}

@@ -18,7 +18,7 @@ from holdfast.models.failures import AskFailedError
 from holdfast.records import Draft
 from holdfast.records.facts import Failure, Spent, Step
 from holdfast.records.samples import Answer, Message, Sample, Usage
-from holdfast.solve import Asking, AttemptLimits, Context, Means, Recorded, Scope, Steps
+from holdfast.solve import AttemptLimits, AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps
 
 T = TypeVar("T")
 KEY = "task/model/1/1"
@@ -96,9 +96,9 @@ class MemoryJournal:
     def of(self, kind: str) -> list[bytes]:
         return [record.d for _, record in self.records if record.t == b'"%b"' % kind.encode()]
 
-    def steps(self) -> list[Recorded]:
+    def steps(self) -> list[RecordedStep]:
         kind = b'"step"'
-        return [Recorded(n, msgspec.json.decode(each.d, type=Step)) for n, each in self.records if each.t == kind]
+        return [RecordedStep(n, msgspec.json.decode(each.d, type=Step)) for n, each in self.records if each.t == kind]
 
     def _take(self, record: Draft) -> Position:
         n = next(self._numbers)
@@ -125,8 +125,8 @@ class World:
         self._latency = latency
         self._words = words
 
-    def asking(self) -> Asking:
-        return Asking({"model": "numbered"}, {"temperature": 0.0}, self._ask)
+    def asking(self) -> ModelHandle:
+        return ModelHandle({"model": "numbered"}, {"temperature": 0.0}, self._ask)
 
     async def _ask(
         self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
@@ -161,16 +161,16 @@ class Played(NamedTuple):
     result: Any
     asked: list[str]
     """What the model was asked during it."""
-    recorded: list[Recorded]
+    recorded: list[RecordedStep]
     """All that the journal then holds: what was given, and what came to it."""
-    new: list[Recorded]
+    new: list[RecordedStep]
     spent: Spent
 
 
 def play(
     solve: Solve,
     world: World,
-    recorded: Sequence[Recorded] = (),
+    recorded: Sequence[RecordedStep] = (),
     *,
     allowance: AttemptLimits | None = None,
     commit_seconds: float = 0.0,
@@ -182,7 +182,7 @@ def play(
 async def playing(
     solve: Solve,
     world: World,
-    recorded: Sequence[Recorded] = (),
+    recorded: Sequence[RecordedStep] = (),
     *,
     allowance: AttemptLimits | None = None,
     commit_seconds: float = 0.0,
@@ -190,7 +190,7 @@ async def playing(
     journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
     steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
     messages = [{"role": "user", "content": "question"}]
-    means = Means({"": world.asking()}, allowance or AttemptLimits(), open_endpoint=lambda host: NoDoor())
+    means = AttemptResources({"": world.asking()}, allowance or AttemptLimits(), open_endpoint=lambda host: NoDoor())
     ctx = Context(SAMPLE, messages, steps, "0/key/1", means)
     before = len(world.asked)
     result: Any
@@ -203,13 +203,13 @@ async def playing(
     return Played(result, world.asked[before:], [*recorded, *journal.steps()], journal.steps(), spent)
 
 
-def prefixes(recorded: Sequence[Recorded]) -> Iterator[list[Recorded]]:
+def prefixes(recorded: Sequence[RecordedStep]) -> Iterator[list[RecordedStep]]:
     """What a kill can leave: the first so many records, from none to all."""
     for count in range(len(recorded) + 1):
         yield list(recorded[:count])
 
 
-def answers_in(recorded: Sequence[Recorded]) -> set[str]:
+def answers_in(recorded: Sequence[RecordedStep]) -> set[str]:
     """The answers that were recorded and not taken back by a cancellation."""
     cancelled = {(each.step.q, each.step.c) for each in recorded if each.step.cancelled}
     return {

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.records.samples import Answer, Message
-from holdfast.solve import Asking, Context, Means, Scope, Steps, tool
+from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps, tool
 from holdfast.solve.registry import resolve_solver
 from tests.unit.solve import agents_stage
 from tests.unit.solve.agents_stage import DONE, SAMPLE, Drawing, Model, attempt, call, calls, says, scripted, survives
@@ -128,7 +128,11 @@ def test_majority_and_best_of_ask_the_same_several_times() -> None:
         journal = MemoryJournal()
         steps = Steps(Scope(0, KEY, "solve/1"), journal)
         ctx = Context(
-            SAMPLE, [{"role": "user", "content": "q"}], steps, "0/k/1", Means({"": Asking({}, {}, model.ask)})
+            SAMPLE,
+            [{"role": "user", "content": "q"}],
+            steps,
+            "0/k/1",
+            AttemptResources({"": ModelHandle({}, {}, model.ask)}),
         )
         answer = await resolve_solver({name: arguments}, "solver").solve(SAMPLE, ctx)
         steps.close()

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.records.facts import StepId
 from holdfast.records.samples import Answer, Message, Sample, Usage
-from holdfast.solve import Asking, Context, Means, Scope, Steps
+from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps
 from holdfast.spec import Price
 from tests.unit.solve.stage import MemoryJournal
 
@@ -27,8 +27,8 @@ def test_a_batched_answer_names_its_job_and_costs_half_also_when_it_is_replayed(
     async def run() -> None:
         journal = MemoryJournal()
         steps = Steps(Scope(7, "t/m/s/1", "solve/2"), journal)
-        asking = Asking({}, {}, alone, price, batched)
-        ctx = Context(Sample("s", "q", None, {}), QUESTION, steps, "0/k/1", Means({"": asking}))
+        asking = ModelHandle({}, {}, alone, price, batched)
+        ctx = Context(Sample("s", "q", None, {}), QUESTION, steps, "0/k/1", AttemptResources({"": asking}))
         costs = [ctx.used.cost_usd]
         for _ in range(2):
             assert (await ctx.generate()).text == "batched"
@@ -38,7 +38,7 @@ def test_a_batched_answer_names_its_job_and_costs_half_also_when_it_is_replayed(
         assert [step.batch for step in recorded] == ["job", ""]
         assert asked == [StepId(step.o, step.scope, step.q, step.c) for step in recorded]
         again = Steps(Scope(7, "t/m/s/1", "solve/2"), journal, journal.steps())
-        ctx = Context(Sample("s", "q", None, {}), QUESTION, again, "0/k/1", Means({"": asking}))
+        ctx = Context(Sample("s", "q", None, {}), QUESTION, again, "0/k/1", AttemptResources({"": asking}))
         await ctx.generate()
         spent = again.spent()
         assert price.dollars(steps.spent().usage) == 300.0

@@ -1,14 +1,14 @@
 """What a solver is given: randomness of its own, its first messages, answers as they were recorded."""
 
 from holdfast.records.samples import Message
-from holdfast.solve import Context, Means, Scope, Steps
+from holdfast.solve import AttemptResources, Context, Scope, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, run
 
 
 def draws(seed: str) -> list[float]:
     async def made() -> list[float]:
         steps = Steps(Scope(0, KEY, "solve/1"), MemoryJournal())
-        ctx = Context(SAMPLE, [], steps, seed, Means({}))
+        ctx = Context(SAMPLE, [], steps, seed, AttemptResources({}))
         return [ctx.random.random() for _ in range(5)]
 
     return run(made())

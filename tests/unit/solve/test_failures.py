@@ -7,7 +7,16 @@ import pytest
 
 from holdfast.errors import BadRecordError, HoldfastError, StoppedError
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.solve import Asking, AttemptLimits, Context, LimitError, Means, Scope, StepFailedError, Steps
+from holdfast.solve import (
+    AttemptLimits,
+    AttemptResources,
+    Context,
+    LimitError,
+    ModelHandle,
+    Scope,
+    StepFailedError,
+    Steps,
+)
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, prefixes, run, say
 
 
@@ -106,9 +115,9 @@ def test_a_complete_replay_orphans_nothing() -> None:
     assert play(careful, world, first.recorded).spent.orphaned == 0
 
 
-def context(steps: Steps, asking: Asking, allowance: AttemptLimits | None = None) -> Context:
+def context(steps: Steps, asking: ModelHandle, allowance: AttemptLimits | None = None) -> Context:
     messages: list[Message] = [{"role": "user", "content": "q"}]
-    return Context(SAMPLE, messages, steps, "seed", Means({"": asking}, allowance or AttemptLimits()))
+    return Context(SAMPLE, messages, steps, "seed", AttemptResources({"": asking}, allowance or AttemptLimits()))
 
 
 def test_a_call_cut_off_by_our_own_shutdown_is_not_recorded_as_cancelled() -> None:
@@ -195,7 +204,7 @@ def test_an_answer_that_cannot_be_saved_is_never_told() -> None:
 
     async def story() -> BaseException | None:
         steps = Steps(Scope(0, KEY, "solve/1"), MemoryJournal())
-        task = asyncio.ensure_future(context(steps, Asking({}, {}, ask)).generate())
+        task = asyncio.ensure_future(context(steps, ModelHandle({}, {}, ask)).generate())
         await asyncio.wait([task])
         return task.exception()
 

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from holdfast.solve import Context, Recorded
+from holdfast.solve import Context, RecordedStep
 from tests.unit.solve.stage import World, play, prefixes, say
 
 
@@ -20,7 +20,7 @@ async def all_at_once(ctx: Context, count: int = 5) -> list[str]:
     return told
 
 
-def texts(recorded: list[Recorded]) -> list[str]:
+def texts(recorded: list[RecordedStep]) -> list[str]:
     return [each.step.answer.text for each in recorded if each.step.answer is not None]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Usage
-from holdfast.solve import Context, Recorded
+from holdfast.solve import Context, RecordedStep
 from tests.unit.solve.stage import Latency, World, answers_in, play, prefixes, say
 
 
@@ -252,6 +252,6 @@ def test_an_old_record_of_an_answer_and_its_cancellation_counts_as_cancelled() -
     played = play(solve, World(lambda question, nth: 5.0))
     step = played.recorded[0].step
     answer = Answer("q#0", {"role": "assistant", "content": "q#0"}, usage=Usage(1, 1))
-    recorded = [Recorded(7, Step(0, "solve/1", step.q, answer=answer)), Recorded(8, step)]
+    recorded = [RecordedStep(7, Step(0, "solve/1", step.q, answer=answer)), RecordedStep(8, step)]
     again = play(solve, world, recorded)
     assert (again.result, again.asked) == ("timeout", [])

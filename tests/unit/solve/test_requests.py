@@ -10,15 +10,15 @@ import msgspec
 import pytest
 import xxhash
 
-from holdfast.records.facts import Asked, Step
+from holdfast.records.facts import Step, StoredRequest
 from holdfast.records.samples import Answer, Message
-from holdfast.solve import Context, Recorded, StepFailedError
+from holdfast.solve import Context, RecordedStep, StepFailedError
 from holdfast.solve.conversations import Conversations
 from tests.unit.solve.stage import World, play
 
 
-def messages_of(step: Recorded, earlier: Mapping[int, Recorded]) -> list[Message]:
-    """The messages of a recorded request, as `Asked` says how to find them."""
+def messages_of(step: RecordedStep, earlier: Mapping[int, RecordedStep]) -> list[Message]:
+    """The messages of a recorded request, as `StoredRequest` says how to find them."""
     asked = step.step.asked
     assert asked is not None
     if not asked.after:
@@ -28,7 +28,7 @@ def messages_of(step: Recorded, earlier: Mapping[int, Recorded]) -> list[Message
     return [*messages_of(before, earlier), before.step.answer.message][: asked.keep] + asked.new
 
 
-def read_back(recorded: Sequence[Recorded]) -> list[list[Message]]:
+def read_back(recorded: Sequence[RecordedStep]) -> list[list[Message]]:
     by_number = {each.n: each for each in recorded}
     return [messages_of(each, by_number) for each in recorded if each.step.answer is not None]
 
@@ -42,7 +42,7 @@ async def converse(ctx: Context, name: str, turns: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def sizes(recorded: Sequence[Recorded]) -> list[int]:
+def sizes(recorded: Sequence[RecordedStep]) -> list[int]:
     return [len(msgspec.json.encode(each.step)) for each in recorded]
 
 
@@ -158,7 +158,7 @@ async def talk_with_tools(ctx: Context, turns: int = 4, tools: list[dict[str, An
         messages.append({"role": "user", "content": f"turn {turn}"})
 
 
-def asked_in(recorded: Sequence[Recorded]) -> dict[int, Asked]:
+def asked_in(recorded: Sequence[RecordedStep]) -> dict[int, StoredRequest]:
     return {each.n: each.step.asked for each in recorded if each.step.asked is not None}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.spec import build_spec
 from holdfast.spec.api_keys import missing_keys
-from holdfast.spec.warnings import doubts
+from holdfast.spec.warnings import find_warnings
 
 OWN = "http://127.0.0.1:8000/v1"
 
@@ -14,7 +14,7 @@ OWN = "http://127.0.0.1:8000/v1"
 def told(model: Any, **environ: str) -> tuple[list[str], list[str]]:
     """What is missing, and what is only doubted."""
     spec = build_spec({"tasks": [{"name": "t", "prompt": "{q}"}], "models": [model]})
-    return missing_keys(spec, environ), doubts(spec, environ)
+    return missing_keys(spec, environ), find_warnings(spec, environ)
 
 
 def places(missing: list[str]) -> list[str]:

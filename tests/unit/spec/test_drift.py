@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.records.facts import Change
 from holdfast.spec import Spec, build_spec
-from holdfast.spec.drift import differences, refused
+from holdfast.spec.drift import find_differences, refused_changes
 from holdfast.spec.field_classes import field_classes
 from tests.spec_fields import Leaf, Place, changed, full_spec, leaves, value_at, with_value
 
@@ -33,9 +33,9 @@ def stored(full: dict[str, Any]) -> Spec:
 def test_the_class_of_a_field_decides_what_its_change_means(leaf: Leaf, full: dict[str, Any], stored: Spec) -> None:
     old = value_at(stored, leaf)
     new = changed(leaf, old)
-    changes = differences(stored, build_spec(with_value(full, leaf.place, new)))
+    changes = find_differences(stored, build_spec(with_value(full, leaf.place, new)))
     assert {change.kind for change in changes} == {leaf.declared}
-    assert bool(refused(changes)) == (leaf.declared == "result")
+    assert bool(refused_changes(changes)) == (leaf.declared == "result")
     if leaf.name != "name":  # a part with another name is another part
         assert changes == [Change(leaf.field, old, new, leaf.declared)]
 
@@ -54,7 +54,7 @@ def test_every_field_of_every_part_was_reached() -> None:
 
 def test_a_spec_does_not_differ_from_itself_however_it_was_stored(stored: Spec) -> None:
     read = msgspec.convert(msgspec.json.decode(msgspec.json.encode(stored)), Spec)
-    assert differences(read, stored) == []
+    assert find_differences(read, stored) == []
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_part_that_comes_goes_or_moves_is_refused(
     for step in place:
         part = part[step]
     given = build_spec(with_value(full, place, other(part)))
-    assert refused(differences(stored, given))
-    assert refused(differences(given, stored))
+    assert refused_changes(find_differences(stored, given))
+    assert refused_changes(find_differences(given, stored))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_price_or_a_batch_that_comes_or_goes_changes_no_answer(
     """A part is as grave as the gravest of its fields."""
     given = build_spec(with_value(full, place, None))
     for one, other in ((stored, given), (given, stored)):
-        assert [change.kind for change in differences(one, other)] == ["throughput"]
+        assert [change.kind for change in find_differences(one, other)] == ["throughput"]
 
 
 def test_a_difference_names_the_part_by_its_name(full: dict[str, Any], stored: Spec) -> None:
     given = build_spec(full, sets=["models.arith.params.temperature=0.9", "tasks[1].prompt=x"])
-    assert differences(stored, given) == [
+    assert find_differences(stored, given) == [
         Change("models.arith.params", {"temperature": 0.0}, {"temperature": 0.9}, "result"),
         Change("tasks.second.prompt", "", "x", "result"),
     ]
@@ -105,7 +105,7 @@ def test_values_that_python_calls_equal_and_a_server_does_not_are_a_difference(
     old: Any, new: Any, full: dict[str, Any]
 ) -> None:
     one, other = (build_spec(with_value(full, ("models", 0, "params"), {"own_switch": value})) for value in (old, new))
-    assert refused(differences(one, other))
+    assert refused_changes(find_differences(one, other))
 
 
 def effective(**changes: Any) -> Spec:
@@ -143,5 +143,5 @@ def effective(**changes: Any) -> Spec:
     ids=["task field", "model field", "required field", "order of keys", "empty defaults", "defaults spelled out"],
 )
 def test_where_a_value_is_written_is_no_drift(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert differences(effective(**one), effective(**other)) == []
+    assert find_differences(effective(**one), effective(**other)) == []
     assert effective(**one) == effective(**other)

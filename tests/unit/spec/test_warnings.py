@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.spec import build_spec
-from holdfast.spec.warnings import doubts
+from holdfast.spec.warnings import find_warnings
 
 
 def doubted(task: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **fields: Any) -> list[str]:
@@ -14,7 +14,7 @@ def doubted(task: dict[str, Any] | None = None, model: dict[str, Any] | None = N
         "models": [{"name": "m", "provider": "mock", **(model or {})}],
         **fields,
     }
-    return doubts(build_spec(raw), {"SET": "x", "EMPTY": ""})
+    return find_warnings(build_spec(raw), {"SET": "x", "EMPTY": ""})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.journal import Entry, Position, Reader, Request, journal_folder
+from holdfast.journal import Entry, OpenRequest, Position, Reader, journal_folder
 from holdfast.records import Draft, draft
 from holdfast.records.facts import (
     Cell,
@@ -18,7 +18,7 @@ from holdfast.records.facts import (
     ScoringStarted,
     Spent,
     Step,
-    Stored,
+    StoredFile,
 )
 from holdfast.records.samples import Answer, Usage
 from holdfast.state import Fold
@@ -33,7 +33,7 @@ def key(o: int) -> str:
 
 def started(count: int) -> Draft:
     cells = (Cell("task", "model", 0, count, 0, 0),)
-    return draft("run.started", RunStarted("run", {"seed": 1}, Stored(count, "p"), Stored(count, "d"), cells))
+    return draft("run.started", RunStarted("run", {"seed": 1}, StoredFile(count, "p"), StoredFile(count, "d"), cells))
 
 
 def resumed(spec: dict[str, Any] | None = None) -> Draft:
@@ -71,7 +71,7 @@ def score(
 
 def write(run: str, records: Iterable[Draft]) -> list[Position]:
     """One process's records, each durable by itself; returns where they are."""
-    return write_session(journal_folder(run), records, wanted=Request(UID))[1]
+    return write_session(journal_folder(run), records, wanted=OpenRequest(UID))[1]
 
 
 def new_run(folder: object, records: Sequence[Draft] = ()) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.records import Line, Segment
 from holdfast.records.durations import RELATIVE_ERROR, Durations
-from holdfast.records.facts import Asked, Called, Failure, RunEnded, RunResumed, Step, Timing
+from holdfast.records.facts import Failure, RunEnded, RunResumed, Step, StoredRequest, Timing, ToolCall
 from holdfast.records.samples import Answer, Usage
 from holdfast.report.profile import ModelProfile, Percentiles, ProfileReport, profile_report
 from holdfast.state import Profile
@@ -56,7 +56,14 @@ class Told:
 def asked(seconds: float, timing: Timing | None = None, role: str = "", tries: int = 1, output: int = 10) -> Step:
     answer = Answer("8", usage=Usage(5, output))
     return Step(
-        0, "solve/1", "q", asked=Asked([], role=role), answer=answer, seconds=seconds, timing=timing, tries=tries
+        0,
+        "solve/1",
+        "q",
+        asked=StoredRequest([], role=role),
+        answer=answer,
+        seconds=seconds,
+        timing=timing,
+        tries=tries,
     )
 
 
@@ -121,7 +128,9 @@ def test_failed_tries_are_no_part_of_generating_and_are_counted_as_retries(told:
 
 def test_a_request_that_was_given_up_is_counted_and_is_in_no_percentile(told: Told) -> None:
     failure = Failure("timeout", "no answer")
-    told.step(5.0, Step(0, "solve/1", "q", asked=Asked([]), failure=failure, seconds=4.0, timing=Timing(lost=4.0)))
+    told.step(
+        5.0, Step(0, "solve/1", "q", asked=StoredRequest([]), failure=failure, seconds=4.0, timing=Timing(lost=4.0))
+    )
     assert told.model().failed == 1
     assert told.model().phases["request"] is None
     assert sum(told.profile.spans.busy) == pytest.approx(4.0)
@@ -130,7 +139,7 @@ def test_a_request_that_was_given_up_is_counted_and_is_in_no_percentile(told: To
 def test_tools_scores_and_commits_are_phases_too(told: Told) -> None:
     commits = Durations()
     commits.add(0.003)
-    told.step(1.0, Step(0, "solve/1", "q", kind="call", called=Called("search"), value=1, seconds=0.7))
+    told.step(1.0, Step(0, "solve/1", "q", kind="call", called=ToolCall("search"), value=1, seconds=0.7))
     told.profile.scored(0.02, line("score", {}, 2.0))
     told.profile.scored(0.0, line("score", {}, 2.0))
     told.end(3.0, commits)

@@ -19,20 +19,20 @@ from holdfast.cli.commands.run import Overrides, load_spec, resolve_run
 from holdfast.cli.output import hanging, print_json, print_line, warn
 from holdfast.engine.budget import output_limit
 from holdfast.journal.blobs import blob_size
-from holdfast.plan import Work, models_of
+from holdfast.plan import PreparedTask, models_of
 from holdfast.records.samples import Message, Usage
 from holdfast.report.tables import short
-from holdfast.report.text import counted, lines_of, told_content
+from holdfast.report.text import content_text, counted, lines_of
 from holdfast.runs import Given
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import estimate, read_prompts
-from holdfast.runs.execution.preparation import ask_servers
-from holdfast.runs.replay import Replay, in_debugger, play, set_scene
+from holdfast.runs.execution.preparation import check_servers
+from holdfast.runs.replay import Replay, open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Model, Spec
 from holdfast.spec.api_keys import missing_keys
-from holdfast.spec.warnings import doubts
+from holdfast.spec.warnings import find_warnings
 
 _SAMPLES_SHOWN = 3
 _MESSAGES_MAX = 50
@@ -43,9 +43,9 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
     refuse_data_file(path)
     spec = load_spec(path, overrides)
     prepared, planned = check_given(Given(spec, where=path))
-    replies = asyncio.run(ask_servers(spec)) if servers else []
+    replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
-        *doubts(spec, os.environ),
+        *find_warnings(spec, os.environ),
         *sandbox_doubts(sandboxes_of(spec)),
         *(each.doubt for each in replies if each.doubt),
     ]
@@ -115,7 +115,7 @@ def print_dry_run(given: Given, as_json: bool) -> int:
         for sample, messages in cell.first.items():
             print_line(f"  {sample}")
             for message in messages:
-                text = f"{message.get('role')}: {told_content(message.get('content'), size_of)}"
+                text = f"{message.get('role')}: {content_text(message.get('content'), size_of)}"
                 for line in lines_of(hanging(text)):
                     print_line(f"    {line}")
     for line in estimate_lines(guess) if guess.dollars is not None else ():
@@ -126,7 +126,7 @@ def print_dry_run(given: Given, as_json: bool) -> int:
     return 0
 
 
-def _preview_cells(name: str, work: Work, spec: Spec) -> Iterator[CellPreview]:
+def _preview_cells(name: str, work: PreparedTask, spec: Spec) -> Iterator[CellPreview]:
     prompts = read_prompts(work, spec, _SAMPLES_SHOWN)
     repeats = work.task.repeats
     keys, tokens = prompts.rows * repeats, prompts.tokens * repeats
@@ -158,10 +158,10 @@ def replay_sample(
 ) -> int:
     """Run one sample's code again on its recorded steps. Returns 1 if the code raises."""
     place, given = resolve_run(name, path, store, overrides)
-    scene = set_scene(place, key, given)
+    scene = open_replay(place, key, given)
     if scene.changed:
         warn("the solver's code has changed since the run began; this is what the new code does")
-    result = in_debugger(scene) if debugger else asyncio.run(play(scene))
+    result = replay_in_debugger(scene) if debugger else asyncio.run(play(scene))
     if result is None:
         print_line("the debugger was quit before the sample ended")
         return 0
@@ -176,7 +176,7 @@ def _format_replay(result: Replay, size_of: Callable[[str], int | None]) -> Iter
     if result.asked is not None:
         yield "the code then sends a request that is not recorded:"
         for message in itertools.islice(result.asked, _MESSAGES_MAX):
-            yield f"  {message.get('role')}: {told_content(message.get('content'), size_of)}"
+            yield f"  {message.get('role')}: {content_text(message.get('content'), size_of)}"
     elif result.answer is not None:
         yield f"answer: {result.answer.text}"
     elif result.failure is not None:

@@ -13,12 +13,19 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report.compare.comparison import Adjustment, Comparison, Shift, adjusted, compare, unlike_scorers
-from holdfast.report.compare.sides import Answers, Cell, Side, pairs_between, pairs_within, sides_of
+from holdfast.report.compare.comparison import (
+    Adjustment,
+    ChangedKey,
+    Comparison,
+    adjust_p_values,
+    compare,
+    differing_scorers,
+)
+from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.grid import Grid
 from holdfast.report.text import counted, first_line
 from holdfast.runs import Run
-from holdfast.runs.store.lookup import not_begun
+from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec.reductions import Reduction
 from holdfast.spec.source.messages import nearest
 
@@ -73,7 +80,7 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise UsageError(_explain_nothing(names, options.scorer))
-    found = adjusted(found, cast(Adjustment, options.adjust))
+    found = adjust_p_values(found, cast(Adjustment, options.adjust))
     if as_json:
         limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
         about = {"comparable": not reasons, "warnings": doubts, "adjusted": options.adjust}
@@ -94,7 +101,7 @@ def _is_chosen(each: Comparison, scorer: str | None) -> bool:
     return scorer is None or each.scorer == scorer or each.scorer.startswith(f"{scorer} ")
 
 
-def _comparisons(sides: Sequence[Mapping[Cell, Answers]]) -> Iterator[Comparison]:
+def _comparisons(sides: Sequence[Mapping[CellName, SideAnswers]]) -> Iterator[Comparison]:
     """Compare the first run with each other one; of a single run, its models and variants."""
     first, *others = sides
     several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
@@ -103,7 +110,7 @@ def _comparisons(sides: Sequence[Mapping[Cell, Answers]]) -> Iterator[Comparison
 
 
 def _describe_unmatched(
-    runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], compared: set[tuple[Side, Side]]
+    runs: Sequence[Run], sides: Sequence[Mapping[CellName, SideAnswers]], compared: set[tuple[Side, Side]]
 ) -> Iterator[str]:
     """What the table leaves out, because only one of two runs has it."""
     for run, other in zip(runs[1:], sides[1:], strict=True):
@@ -219,7 +226,7 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
         print_line(f"  … and {len(each.changed) - limit} more; see them with --limit")
 
 
-def _name(shift: Shift) -> str:
+def _name(shift: ChangedKey) -> str:
     return shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
 
 
@@ -233,11 +240,11 @@ def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
         for run in runs:
             run.require_whole()
             if not run.has_begun:
-                raise not_begun(run.place)
+                raise not_started_error(run.place)
         yield runs
 
 
-def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answers]]:
+def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, SideAnswers]]:
     """The answers of each run by cell. Each task gets the reducers of all runs: they only read scores."""
     reductions: dict[str, dict[Reduction, None]] = {}
     for run in runs:
@@ -264,7 +271,7 @@ def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str]
     both = f"{first.run_id} and {second.run_id} are not comparable"
     if other:
         found.append(f"{both} on {counted(other, 'sample')}: rows with the same id differ")
-    names = unlike_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
+    names = differing_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
     for name in names:
         if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
             again = f"to score one of them again: {first.place.command('score')}"

@@ -15,7 +15,7 @@ from holdfast.report.tables import short
 from holdfast.report.text import counted, dollars
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
-from holdfast.runs.costs import costs_of, observed_before
+from holdfast.runs.costs import costs_of, load_observed_usage
 from holdfast.runs.estimate import Estimate, Range, estimate
 
 _SPECS = (".yaml", ".yml")
@@ -99,7 +99,7 @@ def _format_totals(report: CostReport) -> Iterator[str]:
 
 def _print_estimate(path: str, overrides: Overrides, store: str | None, as_json: bool) -> None:
     prepared, _ = check_given(Given(load_spec(path, overrides), where=path))
-    seen = observed_before(prepared.spec, store or default_store())
+    seen = load_observed_usage(prepared.spec, store or default_store())
     guess = estimate(prepared.spec, prepared.works, seen)
     if as_json:
         print_json(guess)

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, without_data, without_groups
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report.compare.gate import Bar, Verdict, judge_against, judge_level
-from holdfast.report.compare.sides import Answers, Cell, Measure, chosen, pairs_between
+from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
+from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures, pairs_between
 from holdfast.report.grid import Grid
 from holdfast.report.text import count_of, counted
 from holdfast.runs import Run
@@ -40,7 +40,7 @@ class GateOptions(msgspec.Struct, frozen=True):
     scorer: str | None = None
     evaluation: str = ""
 
-    def bar(self) -> Bar:
+    def bar(self) -> GateRule:
         """Build the bar; raise UsageError for options that contradict each other."""
         if (self.baseline is None) == (self.at_least is None):
             raise UsageError("give --baseline RUN or --at-least NUMBER, one of them")
@@ -59,7 +59,7 @@ class GateOptions(msgspec.Struct, frozen=True):
             raise UsageError(
                 f"--if-unsure {self.if_unsure}: must be fail or pass{nearest(self.if_unsure, set(_UNSURE))}"
             )
-        return Bar(self.margin or 0.0, self.confidence, self.at_least, self.missing_max, _UNSURE[self.if_unsure])
+        return GateRule(self.margin or 0.0, self.confidence, self.at_least, self.missing_max, _UNSURE[self.if_unsure])
 
 
 def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) -> int:
@@ -91,13 +91,13 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     return 0 if passed else NOT_PASSED
 
 
-def _with_scorers(run: Run, sides: Mapping[Cell, Answers], evaluation: str) -> dict[Cell, Answers]:
+def _with_scorers(run: Run, sides: Mapping[CellName, SideAnswers], evaluation: str) -> dict[CellName, SideAnswers]:
     """The tasks that have scorers in the evaluation: there is nothing to judge in others."""
     tasks = {each["task"] for each in run.scorer_identities(evaluation) if "task" in each}
     return {cell: each for cell, each in sides.items() if not tasks or cell[0] in tasks}
 
 
-def _select(sides: Mapping[Cell, Answers], options: GateOptions, run: str) -> dict[Cell, Answers]:
+def _select(sides: Mapping[CellName, SideAnswers], options: GateOptions, run: str) -> dict[CellName, SideAnswers]:
     """The cells of the task and model that were named. Raises UsageError for an unknown name."""
     tasks, models = {task for task, _ in sides}, {model for _, model in sides}
     if options.task is not None and options.task not in tasks:
@@ -111,7 +111,7 @@ def _select(sides: Mapping[Cell, Answers], options: GateOptions, run: str) -> di
     }
 
 
-def _by_level(mine: Mapping[Cell, Answers], options: GateOptions, bar: Bar) -> list[Verdict]:
+def _by_level(mine: Mapping[CellName, SideAnswers], options: GateOptions, bar: GateRule) -> list[GateVerdict]:
     return [
         judge_level(each, measure, bar)
         for each in mine.values()
@@ -120,12 +120,12 @@ def _by_level(mine: Mapping[Cell, Answers], options: GateOptions, bar: Bar) -> l
     ]
 
 
-def _measures_to_judge(answers: Answers, scorer: str | None) -> dict[str, Measure]:
+def _measures_to_judge(answers: SideAnswers, scorer: str | None) -> dict[str, Measure]:
     nothing = answers.unscored(scorer or "-")
     if nothing is not None:
         return {nothing.name: nothing}
     found = answers.measures()
-    kept = chosen(found, scorer)
+    kept = choose_measures(found, scorer)
     if not kept and scorer is not None:
         place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
         raise UsageError(f"--scorer {scorer}: {place} has no such scorer{nearest(scorer, set(found))}")
@@ -138,8 +138,11 @@ def _is_judgeable(measure: Measure) -> bool:
 
 
 def _by_baseline(
-    runs: Sequence[Run], both: tuple[Mapping[Cell, Answers], Mapping[Cell, Answers]], options: GateOptions, bar: Bar
-) -> tuple[list[Verdict], list[str]]:
+    runs: Sequence[Run],
+    both: tuple[Mapping[CellName, SideAnswers], Mapping[CellName, SideAnswers]],
+    options: GateOptions,
+    bar: GateRule,
+) -> tuple[list[GateVerdict], list[str]]:
     (run, baseline), (mine, sides) = runs, both
     same_model = any(model == options.model for _, model in sides)
     theirs = {
@@ -165,7 +168,7 @@ def _by_baseline(
     return found, list(dict.fromkeys(_left_out(measures)))
 
 
-def _baseline_measures(baseline: Run, answers: Answers, scorer: str | None) -> dict[str, Measure]:
+def _baseline_measures(baseline: Run, answers: SideAnswers, scorer: str | None) -> dict[str, Measure]:
     """The measures of the baseline. Raises UsageError if it has no scores."""
     nothing = answers.unscored(scorer or "-")
     if nothing is not None:
@@ -173,7 +176,7 @@ def _baseline_measures(baseline: Run, answers: Answers, scorer: str | None) -> d
     return _measures_to_judge(answers, scorer)
 
 
-def _matching_measure(answers: Answers, theirs: Measure, scorer: str | None) -> Measure:
+def _matching_measure(answers: SideAnswers, theirs: Measure, scorer: str | None) -> Measure:
     """The run's measure with the same name as one of the baseline. Raises UsageError if there is none to compare."""
     mine = answers.unscored(theirs.scorer, theirs.reduction) or _measures_to_judge(answers, scorer).get(theirs.name)
     place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
@@ -185,7 +188,9 @@ def _matching_measure(answers: Answers, theirs: Measure, scorer: str | None) -> 
     return mine
 
 
-def _refuse_unmatched(theirs: Mapping[Cell, Answers], pairs: Sequence[tuple[Answers, Answers]], run: Run) -> None:
+def _refuse_unmatched(
+    theirs: Mapping[CellName, SideAnswers], pairs: Sequence[tuple[SideAnswers, SideAnswers]], run: Run
+) -> None:
     """Raise UsageError for a cell that only the baseline has: a task that was dropped must not pass unnoticed."""
     matched = {(first.side.task, first.side.model) for first, _ in pairs}
     for task, model in theirs:
@@ -194,7 +199,7 @@ def _refuse_unmatched(theirs: Mapping[Cell, Answers], pairs: Sequence[tuple[Answ
             raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
 
 
-def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure, bar: Bar) -> None:
+def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure, bar: GateRule) -> None:
     missing = sum(pair in mine.values or pair in mine.missing for pair in theirs.missing)
     if missing > bar.missing_max:
         keys = f"{counted(missing, 'key')} of {task} without a score by {theirs.name}"
@@ -206,7 +211,7 @@ def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
     raise UsageError(f"the baseline {baseline.run_id} has {keys}, so it cannot be a baseline; {advice}")
 
 
-def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iterator[str]:
+def _left_out(measures: Sequence[tuple[SideAnswers, str, Measure, Measure]]) -> Iterator[str]:
     for second, name, mine, measure in measures:
         gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
         if gone:
@@ -218,7 +223,7 @@ def _named(scorer: str | None) -> str:
     return "" if scorer is None else f" under the name {scorer}"
 
 
-def _row(each: Verdict, bar: Bar) -> list[str]:
+def _row(each: GateVerdict, bar: GateRule) -> list[str]:
     interval, against = each.interval, bar.at_least is None
     sign = "+" if against else ""
     known = interval.low is not None and interval.high is not None
@@ -237,12 +242,12 @@ def _row(each: Verdict, bar: Bar) -> list[str]:
     ]
 
 
-def _count_samples(each: Verdict) -> str:
+def _count_samples(each: GateVerdict) -> str:
     samples, groups = counted(each.samples, "sample"), each.interval.groups
     return samples if groups is None else f"{samples} in {counted(groups, 'group')}"
 
 
-def _describe_verdict(each: Verdict, bar: Bar) -> str:
+def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
     """The verdict in a sentence, with the next step."""
     place = f"{each.task}/{each.model} {each.scorer}"
     what = "the mean" if bar.at_least is not None else "the difference to the baseline"

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
 from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report.compare.leaderboard import Board, Ranked, boards
-from holdfast.report.formats.lines import harmless
+from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
+from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
 from holdfast.report.grid import Grid
 from holdfast.report.text import count_of
@@ -40,7 +40,7 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
         doubts += without_groups(runs)
-    found = list(boards(sides, costs, options.task, options.scorer))
+    found = list(leaderboards(sides, costs, options.task, options.scorer))
     if not found:
         known = {task: None for each in sides for task, _ in each}
         raise UsageError(_explain_nothing(names, options, list(known)))
@@ -69,7 +69,9 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
         with end_quietly():
             writer = csv.writer(sys.stdout)
             writer.writerow([*_TITLES, *_EXACT])
-            writer.writerows([*map(harmless, _titles(board, each)), *_exact(each)] for board, each in _lines(found))
+            writer.writerows(
+                [*map(escape_formula, _titles(board, each)), *_exact(each)] for board, each in _lines(found)
+            )
         return
     shown = [i for i, title in enumerate(_TITLES) if several or title != "run"]
     rows = [[*(_titles(*line)[i] for i in shown), *_numbers(line[1])] for line in _lines(found)]

@@ -15,7 +15,7 @@ from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal.object_store import is_url
 from holdfast.report.grid import Grid
 from holdfast.report.tables import duration
-from holdfast.report.text import counted, human_bytes, status_tone, status_words
+from holdfast.report.text import counted, human_bytes, status_text, status_tone
 from holdfast.runs import RunSummary, default_store, list_runs
 from holdfast.runs.mirror.remote import count_records, list_mirror
 from holdfast.spec.source.messages import nearest
@@ -129,7 +129,7 @@ def _style(run: RunSummary) -> str:
 def _store_row(run: RunSummary) -> tuple[str, ...]:
     done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
     size, tags = human_bytes(run.bytes), " ".join(run.tags)
-    status = status_words(run.status, run.failed, run.planned)
+    status = status_text(run.status, run.failed, run.planned)
     status = f"{status}, damaged" if run.damage else status
     return run.run_id, run.experiment, status, done, failed, size, run.created[:16].replace("T", " "), tags
 
@@ -139,5 +139,5 @@ def _mirror_row(run: RunSummary, inexact: bool) -> tuple[str, ...]:
     done, failed = (f"{run.finished}{more}/{run.planned}", str(run.failed or "")) if run.updated else ("?", "?")
     age = time.time() - datetime.fromisoformat(run.updated).timestamp() if run.updated else 0.0
     heartbeat = f"{duration(max(age, 0.0))} ago" if run.updated else "never"
-    status = status_words(run.status, run.failed, run.planned)
+    status = status_text(run.status, run.failed, run.planned)
     return run.run_id, run.experiment, status, done, failed, heartbeat, run.folder

@@ -18,21 +18,22 @@ from holdfast.journal.object_store import is_url
 from holdfast.records.decoder import check_fact
 from holdfast.report.grid import Grid
 from holdfast.report.text import counted, human_bytes
-from holdfast.runs import RunPlace, default_store, find_run
+from holdfast.runs import RunLocation, default_store, find_run
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.remote import fetch_all, find_in_mirror
 from holdfast.runs.store.blob_check import check_content
 from holdfast.runs.store.damage import check_every_byte
-from holdfast.runs.store.doctor import examine, mend
+from holdfast.runs.store.doctor import examine
+from holdfast.runs.store.doctor import fix as fix_finding
 from holdfast.runs.store.lookup import finish_removals, folders_in
 from holdfast.runs.store.retention import (
-    Doomed,
-    Policy,
+    RemovalCandidate,
+    RetentionPolicy,
     chosen,
     named,
-    named_in_mirror,
     remove,
     remove_stale_entries,
+    select_in_mirror,
     with_mirror,
 )
 from holdfast.runs.verification import ScoresChecked, check_index, check_scores
@@ -60,9 +61,9 @@ def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> int:
+def _verify(place: RunLocation, wrong: list[str], as_json: bool, scores: bool) -> int:
     with spinner("verifying the journal") as reading:
-        found = verify(place.journal, told=reading.update, check=check_fact)
+        found = verify(place.journal, progress=reading.update, check=check_fact)
     with spinner("verifying plan, data and files"):
         standing = standing_of(place.folder)  # before reading: a live writer may append to the journal meanwhile
         errors = [*wrong, *found.errors]
@@ -94,7 +95,7 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
     return 5 if errors or index or (checked is not None and checked.differences) else 0
 
 
-def _print_verification(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
+def _print_verification(place: RunLocation, found: Verification, errors: Sequence[str]) -> None:
     for warning in found.warnings:
         print_line(f"warning: {warning}")
     for error in errors:
@@ -106,7 +107,7 @@ def _print_verification(place: RunPlace, found: Verification, errors: Sequence[s
     print_line(f"{place.run_id}: {size}: {verdict}.")
 
 
-def _print_score_check(place: RunPlace, checked: ScoresChecked) -> None:
+def _print_score_check(place: RunLocation, checked: ScoresChecked) -> None:
     for each in checked.differences[:_DIFFERENCES_SHOWN]:
         print_line(f"error: {each}", style="red")
     left = len(checked.differences) - _DIFFERENCES_SHOWN
@@ -150,7 +151,7 @@ def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> i
     if store and not name and not os.path.isdir(where):
         raise UsageError(f"there is no store {where}; name one with --store, or start a run")
     place = find_run(where, name, folders_in) if name else None
-    found = [mend(trouble) if fix else trouble.finding for trouble in examine(where, place)]
+    found = [fix_finding(trouble) if fix else trouble.finding for trouble in examine(where, place)]
     if as_json:
         print_json(found)
     else:
@@ -175,7 +176,7 @@ def remove_runs(names: list[str], rules: RemovalRules, store: str | None, remova
         doomed = named([find_run(where, name) for name in names if name not in there])
     else:
         doomed = chosen(where, _policy(rules))
-    doomed = [with_mirror(each, goes=removal.mirror) for each in doomed] + [named_in_mirror(url) for url in there]
+    doomed = [with_mirror(each, goes=removal.mirror) for each in doomed] + [select_in_mirror(url) for url in there]
     kept: Kept = {}
     if removal.yes:
         if not is_url(where):
@@ -195,8 +196,8 @@ def _remove_stale_entries(as_json: bool) -> None:
         print_line(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
 
 
-def _policy(rules: RemovalRules) -> Policy:
-    policy = Policy(
+def _policy(rules: RemovalRules) -> RetentionPolicy:
+    policy = RetentionPolicy(
         _parse_age(rules.older_than),
         rules.keep,
         _parse_size(rules.max_size),
@@ -209,7 +210,7 @@ def _policy(rules: RemovalRules) -> Policy:
     return policy
 
 
-def _try_removal(doomed: Doomed) -> HoldfastError | OSError | None:
+def _try_removal(doomed: RemovalCandidate) -> HoldfastError | OSError | None:
     """Remove a run; return why it could not be removed, so that the others are still removed."""
     try:
         with spinner(f"removing {doomed.place.run_id}"):
@@ -219,7 +220,7 @@ def _try_removal(doomed: Doomed) -> HoldfastError | OSError | None:
     return None
 
 
-def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) -> None:
+def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json([{**_to_json(each), "removed": yes and each.place.folder not in kept} for each in doomed])
         return
@@ -240,7 +241,7 @@ def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) ->
     print_line(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
 
 
-def _describe_mirror(doomed: Doomed, yes: bool) -> str:
+def _describe_mirror(doomed: RemovalCandidate, yes: bool) -> str:
     """Whether a run's mirror was removed, and how to remove it."""
     name, url = doomed.place.run_id, shlex.quote(doomed.mirror)
     if doomed.mirror_goes:
@@ -249,7 +250,7 @@ def _describe_mirror(doomed: Doomed, yes: bool) -> str:
     return f"The mirror of {name} is kept: {doomed.mirror}; to remove it too: {how}"
 
 
-def _to_json(doomed: Doomed) -> dict[str, Any]:
+def _to_json(doomed: RemovalCandidate) -> dict[str, Any]:
     place = doomed.place
     return {
         "run_id": place.run_id,

@@ -11,7 +11,7 @@ from holdfast.report.grid import Grid
 from holdfast.report.tables import duration
 from holdfast.report.text import counted
 from holdfast.runs.mirror.recoverable import Recoverable, damage_of, list_recoverable
-from holdfast.runs.mirror.recovery import Recovered, Wanted, recover
+from holdfast.runs.mirror.recovery import Recovered, RecoveryOptions, recover
 
 _COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last seen", "place")
 
@@ -39,7 +39,7 @@ def _warn_of_damage(found: list[Recoverable]) -> None:
             warnings.warn(sentence, DamageWarning, stacklevel=2)
 
 
-def recover_run(where: str, options: Wanted, as_json: bool) -> int:
+def recover_run(where: str, options: RecoveryOptions, as_json: bool) -> int:
     with spinner("recovering") as spin:
         found = recover(where, options, spin.update)
     for line in found.warnings:

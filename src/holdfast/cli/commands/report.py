@@ -5,36 +5,30 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import IO
 
 import msgspec
 
 from holdfast.cli.output import (
     end_quietly,
     opened,
-    print_json,
     print_line,
     print_table,
     report_written,
     warn,
-    write_json,
 )
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
-from holdfast.cli.streams import XML_ESCAPES
+from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
 from holdfast.errors import UsageError, error_of_path
 from holdfast.report import RunReport
-from holdfast.report.formats.html import page
-from holdfast.report.formats.junit import write_junit
-from holdfast.report.formats.latex import latex
+from holdfast.report.formats import OutputFormat, ReportSource, find_format, formats_of
 from holdfast.report.formats.markdown import markdown
-from holdfast.report.formats.plots import IMAGES, Drawn, draw, has_plots, plotted
+from holdfast.report.formats.plots import IMAGES, Plot, collect_plot_data, draw, has_plots
 from holdfast.report.tables import report_table
 from holdfast.runs import Run
 from holdfast.spec.source.messages import nearest
 
-_FORMATS = {"table", "markdown", "latex", "html", "junit", "json"}
-_SHORT = {"md": "markdown", "tex": "latex"}
+_ESCAPES = {"": "", "json": JSON_ESCAPES, "xml": XML_ESCAPES}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
@@ -52,65 +46,62 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
 
 def print_report(names: Sequence[str], store: str | None, options: ReportOptions) -> None:
-    options = msgspec.structs.replace(options, format=_SHORT.get(options.format, options.format))
-    _check(options, len(names))
+    format = _check(options, len(names))
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(run_to_show(name, store)) for name in names]
         reports = [run.report(options.evaluation) for run in runs]
-        _write(runs, reports, options)
+        _write(runs, reports, options, format)
         if options.plots is not None:
             _draw(runs, reports, options, options.plots)
     if options.github:
         _append_summary(reports)
 
 
-def _check(options: ReportOptions, count: int) -> None:
-    if options.format not in _FORMATS:
-        raise UsageError(f"--format {options.format}: there is no such report{nearest(options.format, _FORMATS)}")
-    if options.at_least is not None and options.format != "junit":
+def _check(options: ReportOptions, count: int) -> OutputFormat:
+    format = find_format("report", options.format)
+    if format is None:
+        raise UsageError(
+            f"--format {options.format}: there is no such report{nearest(options.format, set(formats_of('report')))}"
+        )
+    if options.at_least is not None and format.name != "junit":
         raise UsageError("--at-least decides which test cases fail: it needs --format junit")
     if options.at_least is not None and not math.isfinite(options.at_least):
         raise UsageError(f"--at-least {options.at_least}: must be a finite number, for example 0.5")
-    if options.format == "table" and options.output is not None:
-        others = "markdown, latex, html, junit or json"
+    if not format.writer and options.output is not None:
+        *names, last = (each.name for each in formats_of("report").values() if each.writer)
+        others = f"{', '.join(names)} or {last}"
         raise UsageError(f"--output: a table is for a terminal; add --format {others}")
-    if options.format == "junit" and count > 1:
-        raise UsageError("--format junit takes one run: CI servers read one file per run")
+    if format.single_run and count > 1:
+        raise UsageError(f"--format {format.name} takes one run: CI servers read one file per run")
     if options.image not in IMAGES:
         raise UsageError(f"--plot-format {options.image}: plots are {' or '.join(IMAGES)}")
+    return format
 
 
-def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions) -> None:
-    if options.format == "table":
+def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, format: OutputFormat) -> None:
+    if not format.writer:
         for run, report in zip(runs, reports, strict=True):
             print_table(report_table(report, run.place.command))
             if report is not reports[-1]:
                 print_line("")
         return
-    value = reports[0] if len(reports) == 1 else reports
-    if options.format == "json" and options.output is None:
-        print_json(value)
-        return
-    with end_quietly(), opened(options.output, XML_ESCAPES if options.format in ("junit", "html") else "") as out:
-        if options.format == "json":
-            write_json(value, out)
-        elif options.format == "junit":
-            name = f"{reports[0].experiment}/{reports[0].run_id}"
-            write_junit(partial(runs[0].lines, options.evaluation), out, name, options.at_least)
-        elif options.format == "html":
-            _write_page(runs, reports, options, out)
-        else:
-            out.writelines([latex(reports)] if options.format == "latex" else map(markdown, reports))
+    source = ReportSource(
+        reports,
+        partial(runs[0].lines, options.evaluation),
+        lambda: [run.sheet(options.evaluation) for run in runs],
+        lambda: _page_plots(runs, reports, options.evaluation),
+        options.at_least,
+    )
+    with end_quietly(), opened(options.output, _ESCAPES[format.escapes]) as out:
+        format.load()(source, out)
 
 
-def _write_page(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, out: IO[str]) -> None:
-    """Write the HTML page; without matplotlib it has no plots."""
-    figures: Iterable[Drawn] = ()
+def _page_plots(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str) -> Iterable[Plot]:
+    """The plots of an HTML page; none without matplotlib."""
     if has_plots():
-        figures = _figures(runs, reports, options.evaluation, "svg")
-    else:
-        warn("the page has no plots; to add them: pip install 'holdfast[plots]'")
-    out.writelines(page([run.sheet(options.evaluation) for run in runs], figures))
+        return _figures(runs, reports, evaluation, "svg")
+    warn("the page has no plots; to add them: pip install 'holdfast[plots]'")
+    return ()
 
 
 def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, folder: str) -> None:
@@ -129,12 +120,12 @@ def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpti
         warn("--plots: no sample has finished, so there is nothing to plot")
 
 
-def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str, image: str) -> Iterable[Drawn]:
+def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str, image: str) -> Iterable[Plot]:
     every = [
         (report, counting(run.lines(evaluation), "reading", run.planned_count()))
         for run, report in zip(runs, reports, strict=True)
     ]
-    return draw(plotted(every), image)
+    return draw(collect_plot_data(every), image)
 
 
 def _append_summary(reports: Sequence[RunReport]) -> None:

@@ -25,35 +25,35 @@ from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.text import counted, money
 from holdfast.runs import (
-    Ended,
     Given,
     Observe,
     Retry,
     Run,
-    RunPlace,
+    RunLocation,
+    RunOutcome,
     default_store,
     execute,
     extend,
     find_run,
-    place_for,
+    new_run_location,
 )
 from holdfast.runs.execution.resume import Reading, read_fold, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
 from holdfast.runs.execution.user_modules import find_modules_beside
 from holdfast.runs.fork import Fork, is_fork_of
 from holdfast.runs.fork_forecast import Forecast
-from holdfast.runs.mirror.claim import bring_home
-from holdfast.runs.mirror.recovery import bring_to, check_mirror
+from holdfast.runs.mirror.claim import restore_from_mirror
+from holdfast.runs.mirror.recovery import check_mirror, restore_into
 from holdfast.runs.store.damage import require_started
-from holdfast.runs.store.lookup import command_to_go_on, newest_runs, runs_in
+from holdfast.runs.store.lookup import newest_runs, runs_in, suggest_resume_command
 from holdfast.runs.store.trust import executed_by, require_trust
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Spec, build_spec, change_spec, read_spec
-from holdfast.spec.drift import differences, refused
+from holdfast.spec.drift import find_differences, refused_changes
 from holdfast.spec.selection import Selection, select
 from holdfast.spec.source.env_file import fill_environment
-from holdfast.spec.warnings import doubts
+from holdfast.spec.warnings import find_warnings
 
 _RUNS_LOOKED_AT = 20
 _REPORTED_ELSEWHERE = (
@@ -69,7 +69,7 @@ _REPORTED_ELSEWHERE = (
 _WITHOUT_DATA = "the run can continue only while its data files exist unchanged, and cannot be audited without them"
 
 
-Work = Callable[[Given, Observe], Awaitable[Ended]]
+Work = Callable[[Given, Observe], Awaitable[RunOutcome]]
 """Starts, resumes or extends a run."""
 
 
@@ -87,7 +87,7 @@ def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Ove
     where = store or default_store()
     if run_id is None:
         _suggest_resume(given.spec, where)
-    place = place_for(given, where, run_id)
+    place = new_run_location(given, where, run_id)
     with naming_options(given.where):
         code = _execute(given, place, overrides)
     if code in (0, 1):
@@ -95,7 +95,7 @@ def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Ove
     return code
 
 
-def _suggest_extend(given: Given, place: RunPlace, overrides: Overrides) -> None:
+def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> None:
     """Print the command that adds the rest of the spec to a run of a part. Not for a run that was stopped: its next
     command is `resume`, which was printed already.
     """
@@ -131,7 +131,7 @@ def resume_run(name: str, path: str | None, store: str | None, overrides: Overri
     """Copy a run that is named by its URL in a mirror into the store first."""
     if is_url(name):
         with spinner("copying the run from its mirror") as spin:
-            home = bring_to(store or default_store(), name, warn, spin.update)
+            home = restore_into(store or default_store(), name, warn, spin.update)
         place, given = resolve_run(home.folder, path, store, overrides)
         check_mirror(given.spec.mirror, home, name)
     else:
@@ -156,9 +156,9 @@ def fork_run(
 ) -> int:
     """Fork a run and execute the fork. With the --id of a fork that exists, resume it; without --id, make a new one."""
     parent, given = resolve_run(name, path, store, overrides, forked=run_id)
-    place = place_for(given, parent.store, run_id)
+    place = new_run_location(given, parent.store, run_id)
     if run_id is not None and not dry:
-        bring_home(given.spec.mirror, place, warn)
+        restore_from_mirror(given.spec.mirror, place, warn)
         if is_fork_of(parent, place):
             sys.stderr.write(f"{place.run_id} is a fork of {parent.run_id} already; resuming it\n")
             return _execute(given, place, overrides)
@@ -198,14 +198,14 @@ def _format_forecast(forecast: Forecast) -> str:
 
 def resolve_run(
     name: str, path: str | None, store: str | None, overrides: Overrides, forked: str | None = None
-) -> tuple[RunPlace, Given]:
+) -> tuple[RunLocation, Given]:
     """Find a run and the spec to continue it with: the one in a file, or the run's own if this user trusts it.
 
     `forked`: the id of the run's fork. `latest` and prefixes do not match it: they mean the same run before and after
     the fork is made.
     """
 
-    def search(store: str) -> Iterator[RunPlace]:
+    def search(store: str) -> Iterator[RunLocation]:
         return (place for place in runs_in(store) if place.run_id != forked or name == forked)
 
     place = find_run(store or default_store(), name, search)
@@ -240,7 +240,7 @@ def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Give
         options.refuse_beside_spec(path)
         refuse_data_file(path)
         given = Given(load_spec(path, overrides), where=path)
-    for doubt in (*doubts(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
+    for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
         warn(f"{path}: {doubt}" if path is not None else doubt)
     return given
 
@@ -254,7 +254,7 @@ def load_spec(path: str, overrides: Overrides) -> Spec:
     return spec
 
 
-def _execute(given: Given, place: RunPlace, overrides: Overrides, retry: Retry | None = None) -> int:
+def _execute(given: Given, place: RunLocation, overrides: Overrides, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     with suggesting_commands(place, given, overrides.sets, overrides.selection):
@@ -268,11 +268,11 @@ def _run(given: Given, work: Work) -> int:
     )
 
 
-async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> Ended:
+async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> RunOutcome:
     """Show how many rows were read until the engine starts. Planning reads them several times, so there is no total."""
     rows = itertools.count(1)
 
-    async def observe(engine: Engine, place: RunPlace) -> None:
+    async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         planning.end()
         await watch(engine, place)  # until the engine ends and cancels it
@@ -292,7 +292,7 @@ class _WarningHandler(logging.Handler):
             sys.stderr.write(f"{lead}{hanging(record.getMessage().removeprefix(f'{event}: '))}\n")
 
 
-def _print_outcome(ended: Ended) -> int:
+def _print_outcome(ended: RunOutcome) -> int:
     """Print the report, or why the run stopped and how to continue it; return the exit code."""
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
@@ -311,21 +311,21 @@ def _print_outcome(ended: Ended) -> int:
     return ended.exit_code()
 
 
-def _describe_stop(ended: Ended, kept: str) -> str:
+def _describe_stop(ended: RunOutcome, kept: str) -> str:
     """Why the run stopped, what was kept, and the next command. Batch jobs continue, and cost money, at the server."""
     with Run(ended.place) as run:
         status, _ = run.status()
         jobs = run.jobs()
     waiting = f"\n{jobs_line(jobs)}; they continue there, and the next start collects them" if jobs else ""
     if ended.budget:
-        raised = command_to_go_on(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
+        raised = suggest_resume_command(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
         return f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}{waiting}"
     how = status if status == "cancelled" else "interrupted"
     return f"{how}; {kept}. Continue with: {resume_command(ended.place)}{waiting}"
 
 
 def _has_failed(report: RunReport, spec: Spec) -> bool:
-    """Whether too many samples failed in one cell, or scorers failed on too many answers. `Ended.exit_code` counts the
+    """Whether too many samples failed in one cell, or scorers failed on too many answers. `RunOutcome.exit_code` counts
     failed samples of the whole run.
     """
     in_cell = spec.fail_on_error_in_cell
@@ -347,8 +347,10 @@ def _suggest_resume(spec: Spec, store: str) -> None:
         try:
             with Run(place) as run:
                 status, reason = run.status()
-                is_same = status == "interrupted" and not refused(differences(stored_spec(read_fold(place)), spec))
-                again = run.command_to_go_on(reason)
+                is_same = status == "interrupted" and not refused_changes(
+                    find_differences(stored_spec(read_fold(place)), spec)
+                )
+                again = run.suggest_resume_command(reason)
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not worth suggesting
         if is_same:

@@ -22,12 +22,12 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grid import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.text import counted, dollars, first_line, lines_of, own_words
-from holdfast.runs import Given, Run, RunPlace, default_store, find_run
-from holdfast.runs.control import Wish
+from holdfast.report.text import counted, dollars, first_line, lines_of, without_scorer_name
+from holdfast.runs import Given, Run, RunLocation, default_store, find_run
+from holdfast.runs.control import ControlRequest
 from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers
-from holdfast.runs.scoring import look_again as look_for_anomalies
-from holdfast.runs.store.lookup import command_to_go_on
+from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
+from holdfast.runs.store.lookup import suggest_resume_command
 from holdfast.runs.summary import EvaluationLine
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.anomalies import VERSION
@@ -64,8 +64,8 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
     return 0
 
 
-async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:
-    async def observe(engine: Engine, place: RunPlace) -> None:
+async def _score(given: Given, place: RunLocation, label: str, stopper: Stopper) -> Scored:
+    async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         while True:
             scoring.update(engine.progress.scored)
@@ -92,7 +92,7 @@ def _print_scored(spec: Spec, done: Scored) -> int:
 def _explain_continuing(done: Scored, spec: Spec) -> str:
     if not done.budget:
         return "run the same command to continue"
-    raised = command_to_go_on(done.place, f"budget: {done.budget}", spec.limits.run)
+    raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
     return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then run the same command to continue"
 
 
@@ -156,7 +156,7 @@ def _read_list(path: str) -> list[Any]:
     return listed
 
 
-def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
+def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before: Values) -> Values:
     """Score once and print what changed. A file with an error is reported, and tried again when it is saved."""
     print_line("")
     print_line(f"{time.strftime('%H:%M:%S')}", "bold")
@@ -223,12 +223,14 @@ def _format_score(value: Any) -> str:
 def _values(trial: Trial) -> dict[str, Any]:
     """The scores of a trial, as an export has them."""
     return {
-        name: {"failure": {"message": own_words(name, given.failure.message)}} if given.failure else given.value
+        name: {"failure": {"message": without_scorer_name(name, given.failure.message)}}
+        if given.failure
+        else given.value
         for name, given in trial.scores.items()
     }
 
 
-def _read_values(place: RunPlace) -> Values:
+def _read_values(place: RunLocation) -> Values:
     """The scores of the current evaluation."""
     with Run(place) as run:
         return {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
@@ -273,7 +275,7 @@ def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluati
     place = find_run(store or default_store(), name)
     with Run(place) as run:
         score = edited(run, Edit(key, scorer, value, reason, author or _find_author(), evaluation))
-    write_request(place, Wish("score", key=key, score=score))
+    write_request(place, ControlRequest("score", key=key, score=score))
     shown = "no score" if score.value is None else str(score.value)
     print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0

@@ -23,42 +23,42 @@ from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
 from holdfast.journal.blobs import blob_size
 from holdfast.records.samples import MARKS
-from holdfast.report import CellReport, ExportLine, RunReport, write_csv, write_jsonl
-from holdfast.report.formats.parquet import write_parquet
+from holdfast.report import CellReport, ExportLine, RunReport
+from holdfast.report.formats import ExportSource, find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines
-from holdfast.report.selection import Wanted as WantedKeys
+from holdfast.report.selection import KeyFilter as WantedKeys
 from holdfast.report.selection import choose
 from holdfast.report.story_lines import story_lines
 from holdfast.report.tables import (
-    again_lines,
     anomaly_lines,
     cost_lines,
     duration,
     failure_lines,
     group_lines,
     marked_lines,
+    retry_lines,
     tokens,
 )
-from holdfast.report.text import counted, dollars, first_line, shortened, status_words
-from holdfast.runs import Run, RunPlace, RunSummary
-from holdfast.runs.summary import MirrorStanding
+from holdfast.report.text import counted, dollars, first_line, shortened, status_text
+from holdfast.runs import Run, RunLocation, RunSummary
+from holdfast.runs.summary import MirrorProgress
 from holdfast.score.anomalies import KINDS
 from holdfast.spec.source.messages import nearest
 from holdfast.state import standing_of
 
-_FORMATS = {"jsonl", "csv", "parquet"}
+_ESCAPES = {"": "", "json": JSON_ESCAPES}
 
 
 def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
     with run_to_show(name, store) as run:
         place, summary = run.place, run.summary(evaluation)
         report = None if as_json else run.report(evaluation)
-        again = run.command_to_go_on(summary.reason)
+        again = run.suggest_resume_command(summary.reason)
     if report is None:
         print_json(summary)
         return
     cells = report.cells
-    status = status_words(summary.status, summary.failed, summary.planned)
+    status = status_text(summary.status, summary.failed, summary.planned)
     print_line(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
         print_line(summary.reason)
@@ -84,7 +84,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_line(line)
 
 
-def _problem_lines(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
+def _problem_lines(summary: RunSummary, report: RunReport, place: RunLocation) -> Iterator[tuple[str, str]]:
     """Lines about anomalies, failed samples and damage, each with its colour."""
     yield from ((line, "yellow") for line in group_lines(report.cells))
     yield from ((line, "yellow") for line in marked_lines(report.cells))
@@ -99,7 +99,7 @@ def _saved(summary: RunSummary) -> Iterator[str]:
         yield f"replay saved {dollars(summary.cost.saved_dollars)}"
 
 
-def _mirror_line(mirror: MirrorStanding, status: str) -> str:
+def _mirror_line(mirror: MirrorProgress, status: str) -> str:
     """How much of the journal is durable in the mirror."""
     lead = f"mirror: {mirror.url}, durable there up to record {mirror.mirrored}"
     left = mirror.acknowledged - mirror.mirrored
@@ -110,10 +110,10 @@ def _mirror_line(mirror: MirrorStanding, status: str) -> str:
     return f"{lead} of {mirror.acknowledged}; the next start on the run's machine sends the rest"
 
 
-def _next_lines(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace, again: str) -> Iterator[str]:
+def _next_lines(summary: RunSummary, cells: Sequence[CellReport], place: RunLocation, again: str) -> Iterator[str]:
     """The next commands. `again`: the one that continues the run."""
     if summary.status != "running":
-        yield from again_lines(cells, place.command)
+        yield from retry_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         yield f"Continue with: {again}"
 
@@ -156,7 +156,7 @@ def print_chosen(
         print_line(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
 
 
-def _in_flight(place: RunPlace) -> Iterator[str]:
+def _in_flight(place: RunLocation) -> Iterator[str]:
     """What the oldest samples of a live run are doing; of a stalled run, also where their code waits."""
     standing = standing_of(place.folder)
     if not standing.held or standing.lease is None:
@@ -226,12 +226,13 @@ class ExportOptions(msgspec.Struct, frozen=True):
 
 def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
     format, output = options.format, options.output
-    if format not in _FORMATS:
-        raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
-    if options.events is not None and format != "jsonl":
+    found = find_format("export", format)
+    if found is None:
+        raise UsageError(f"--format {format}: there is no such export{nearest(format, set(formats_of('export')))}")
+    if options.events is not None and not found.has_events:
         raise UsageError(f"--format {format} cannot hold events; leave out --events, or use --format jsonl")
-    if format == "parquet" and output is None:
-        raise UsageError("--format parquet is not text: name a file with --output")
+    if not found.is_text and output is None:
+        raise UsageError(f"--format {format} is not text: name a file with --output")
     with run_to_read(name, store) as run:
         every = run.lines(options.evaluation)
         if output is not None:
@@ -239,17 +240,15 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
         lines: Iterator[ExportLine] = _select_lines(run, every, chosen)
         if options.events is not None:
             lines = run.events(lines, of_finished=options.events)
-        if format == "parquet" and output is not None:
-            write_parquet(lines, output, run.score_kinds(options.evaluation))
+        source = ExportSource(partial(run.scorers, options.evaluation), partial(run.score_kinds, options.evaluation))
+        if not found.is_text and output is not None:
+            found.load()(lines, output, source)
             report_written(output)
             return
         if format == "csv" and output is None and lacks_characters():
             warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
-        with end_quietly(), opened(output, JSON_ESCAPES if format == "jsonl" else "") as out:
-            if format == "csv":
-                write_csv(lines, out, run.scorers(options.evaluation))
-            else:
-                write_jsonl(lines, out)
+        with end_quietly(), opened(output, _ESCAPES[found.escapes]) as out:
+            found.load()(lines, out, source)
 
 
 def _select_lines(run: Run, lines: Iterator[ExportLine], chosen: WantedKeys) -> Iterator[ExportLine]:

@@ -50,9 +50,9 @@ def export(
     for the others. Both stream, whatever the size of the run.
     """
     from holdfast.cli.commands.show import ExportOptions, export_run
-    from holdfast.report.selection import Wanted
+    from holdfast.report.selection import KeyFilter
 
-    chosen = Wanted(
+    chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
     )
     export_run(name, ExportOptions(format, output, events, evaluation), store, chosen)

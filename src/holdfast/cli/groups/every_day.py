@@ -107,9 +107,9 @@ def show(
     """
     from holdfast.cli.commands.show import print_chosen, print_key, print_profile, print_run
     from holdfast.errors import UsageError
-    from holdfast.report.selection import Wanted
+    from holdfast.report.selection import KeyFilter
 
-    chosen = Wanted(
+    chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
     )
     if key is not None and chosen:

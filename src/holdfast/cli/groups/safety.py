@@ -52,11 +52,11 @@ def recover(
     To continue a run of a mirror, `holdfast resume URL` is enough.
     """
     from holdfast.cli.commands.recover import print_recoverable, recover_run
-    from holdfast.runs.mirror.recovery import Wanted
+    from holdfast.runs.mirror.recovery import RecoveryOptions
 
     if list_ or where is None:
         raise typer.Exit(print_recoverable(where, store, as_json))
-    raise typer.Exit(recover_run(where, Wanted(output or store or "", events, overwrite, cleanup), as_json))
+    raise typer.Exit(recover_run(where, RecoveryOptions(output or store or "", events, overwrite, cleanup), as_json))
 
 
 def verify(

@@ -95,12 +95,12 @@ def is_original(name: str) -> bool:
     return name in BEHIND_RECORDS or _ORIGINAL.fullmatch(name) is not None
 
 
-def is_no_blob(name: str) -> bool:
+def is_report_original(name: str) -> bool:
     """Whether it is an original that reports read. Blobs are needed only to send requests."""
     return is_original(name) and not name.startswith("blobs/")
 
 
-def is_behind_records(name: str) -> bool:
+def is_copy_of_records(name: str) -> bool:
     """Whether it is one of the small files that repeat the content of records."""
     return name in BEHIND_RECORDS
 

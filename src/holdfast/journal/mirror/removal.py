@@ -16,7 +16,7 @@ from holdfast.journal.mirror.restore import uid_of
 from holdfast.journal.mirror.tombstones import Tombstone, is_tombstone, read_tombstones, tombstone_name, write_tombstone
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import FOLDER as LEASES
-from holdfast.journal.ownership.claims import Patience, greatest_epoch, is_silent, take_epoch
+from holdfast.journal.ownership.claims import TakeoverTiming, greatest_epoch, is_silent, take_epoch
 
 _ROUNDS = 3
 
@@ -53,7 +53,7 @@ def refuse_removed(source: MirrorSource) -> None:
         raise UsageError(f"{source.place} was removed on {found.tombstone.when}{_how_to_finish(source, found)}")
 
 
-def refuse_remains(source: MirrorSource) -> Tombstone | None:
+def refuse_unfinished_removal(source: MirrorSource) -> Tombstone | None:
     """The tombstone if nothing else is left of a removed run: a new run may start here. UsageError if more is left."""
     found = removed_run(source)
     if found is not None and found.remains:
@@ -70,7 +70,7 @@ def newest_epoch(objects: Objects) -> int:
     return max((each.epoch for each in read_tombstones(objects, names)), default=0)
 
 
-def remove_run(objects: Objects, uid: str = "", patience: Patience | None = None) -> None:
+def remove_run(objects: Objects, uid: str = "", patience: TakeoverTiming | None = None) -> None:
     """Remove the run that a mirror holds. `uid`: the run to remove; empty removes any. HeldError if a live process
     writes it; UsageError if the mirror holds another run.
     """
@@ -84,13 +84,13 @@ def remove_run(objects: Objects, uid: str = "", patience: Patience | None = None
                 f"{source.place} holds another run of the same name; it stays. To remove it: "
                 f"holdfast gc {shlex.quote(source.place)} --mirror --yes"
             )
-        epoch = _claim(objects, source, patience or Patience())
+        epoch = _claim(objects, source, patience or TakeoverTiming())
         # The tombstone is created before the first delete: a crash in between is then recognised as a removal.
         write_tombstone(objects, Tombstone(found or uid, time.time(), epoch))
     _delete_rest(objects)
 
 
-def _claim(objects: Objects, source: MirrorSource, patience: Patience) -> int:
+def _claim(objects: Objects, source: MirrorSource, patience: TakeoverTiming) -> int:
     """Make sure that no live process writes the run. Returns the greatest epoch of the run."""
     last = max((piece.epoch for piece in source.pieces()), default=0)
     if greatest_epoch(objects):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import xxhash
 
-from holdfast.errors import FencedError, JournalError, StoreError, told
+from holdfast.errors import FencedError, JournalError, StoreError, describe_error
 from holdfast.files import NotAFileError, is_file, is_folder, list_names, open_file, status_of
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
@@ -57,7 +57,7 @@ _SILENT_SECONDS = 2.0
 """If `close` has to wait longer, it reports what it waits for."""
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class UploadSettings(msgspec.Struct, frozen=True):
     """Settings of an uploader, and callbacks that its thread calls. `tip` returns the last acknowledged record."""
 
     tip: Callable[[], Fence]
@@ -83,10 +83,10 @@ class _Sent(msgspec.Struct):
     """The sealed object exists, but it is not known whether it was read back."""
 
 
-class Mirror:
+class MirrorUploader:
     """Uploads one run, from `start` to `close`. `epoch` None: the mirror has no claims (`mirror.exclusive: false`)."""
 
-    def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: Keeping) -> None:
+    def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: UploadSettings) -> None:
         self.mirrored = 0
         self._run = run
         self._journal = os.path.join(run, FOLDER)
@@ -173,7 +173,7 @@ class Mirror:
                 failures += 1
                 self._files = None  # some of the uploads may have succeeded: list the store again
                 known = isinstance(error, StoreError | JournalError | OSError)
-                self._report_trouble(str(error) if known else told(error))
+                self._report_trouble(str(error) if known else describe_error(error))
                 if last:
                     time.sleep(min(1.0, self._keeping.seconds))
                     continue

@@ -55,7 +55,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """The holder beats several times in this period."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class TakeoverTiming(msgspec.Struct, frozen=True):
     """The expiry that this process promises to others, and the clock with which it waits for them."""
 
     expiry_seconds: float = EXPIRY_SECONDS
@@ -63,12 +63,12 @@ class Patience(msgspec.Struct, frozen=True):
     sleep: Callable[[float], None] = time.sleep
 
 
-def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None) -> int:
+def take_epoch(objects: Objects, at_least: int, patience: TakeoverTiming | None = None) -> int:
     """Take the run for this process. Returns an epoch that is greater than every other and at least `at_least`.
 
     HeldError if a live process owns the run; UsageError if the store ignores create-if-absent.
     """
-    timing = patience or Patience()
+    timing = patience or TakeoverTiming()
     last = greatest_epoch(objects)
     claim = _read_claim(objects, last) if last else None
     beat = read_beat(objects, last) if last else None
@@ -107,7 +107,7 @@ def epochs_in(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
 
 
-def is_silent(objects: Objects, epoch: int, patience: Patience) -> bool:
+def is_silent(objects: Objects, epoch: int, patience: TakeoverTiming) -> bool:
     """Whether no live process writes a heartbeat for this epoch. Blocks for up to one expiry."""
     beat = read_beat(objects, epoch)
     if beat is None:
@@ -134,7 +134,7 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
         return None
 
 
-def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | None, patience: Patience) -> bool:
+def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | None, patience: TakeoverTiming) -> bool:
     """Whether the holder ended, is dead, or did not change its beat for one whole expiry. Blocks while it watches."""
     if (first is not None and first.ended) or (claim is not None and is_gone(claim.holder)):
         return True
@@ -150,7 +150,7 @@ def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | No
 
 
 def _wait_until_noticed(
-    objects: Objects, epoch: int, claim: Claim | None, before: Beat | None, patience: Patience
+    objects: Objects, epoch: int, claim: Claim | None, before: Beat | None, patience: TakeoverTiming
 ) -> None:
     """Wait until the previous holder has noticed our claim, if its beat changed since we declared it dead.
 

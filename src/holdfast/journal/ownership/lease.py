@@ -213,7 +213,7 @@ def is_gone(holder: Holder) -> bool:
     return holder.boot == boot_id() and holder.space == _space() and is_alive(holder) is False
 
 
-def how_it_died(lease: Lease) -> str:
+def describe_death(lease: Lease) -> str:
     """Why a process ended without recording its end: a reboot, an out-of-memory kill, or another kill."""
     when = clock_time(lease.at)
     if lease.holder.host != socket.gethostname():

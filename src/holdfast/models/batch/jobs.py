@@ -36,7 +36,7 @@ _DOUBLINGS_MAX = 20
 T = TypeVar("T")
 
 
-class Desk(msgspec.Struct, frozen=True):
+class BatchSetup(msgspec.Struct, frozen=True):
     """Everything that the jobs of one model need."""
 
     line: str
@@ -111,7 +111,7 @@ class ServerJob:
 class JobRunner:
     """Submits jobs to the server and collects their results."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: BatchSetup) -> None:
         self._desk = desk
 
     async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from holdfast.errors import JournalError, told
-from holdfast.models.batch.jobs import NEVER_SENT, Desk, JobRunner, ServerJob, parse_outcome
+from holdfast.errors import JournalError, describe_error
+from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
 from holdfast.models.failures import AskFailedError, ModelError
 from holdfast.models.pacing.stopwatch import InJob
 from holdfast.models.provider import Request
@@ -60,7 +60,7 @@ class _Item(msgspec.Struct, frozen=True):
 class Batches:
     """The jobs of one model. It belongs to the event loop that first uses it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: BatchSetup) -> None:
         self._desk = desk
         self._runner = JobRunner(desk)
         self._jobs: dict[StepId, ServerJob] = {}
@@ -253,7 +253,7 @@ class Batches:
                     waiter.set_exception(error)
         except Exception as error:  # noqa: BLE001 - a full disk or a bug: the consequence is the same
             # Its requests may be paid for: its waiters must not send them in another way.
-            why = str(error) if isinstance(error, ModelError) else told(error)
+            why = str(error) if isinstance(error, ModelError) else describe_error(error)
             what = "collected" if job.id else "made"
             self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {why}")
         finally:

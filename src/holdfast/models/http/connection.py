@@ -54,7 +54,7 @@ class Response(msgspec.Struct, frozen=True):
         return ""
 
 
-class Wire:
+class ConnectionPool:
     """The connections to one URL. It belongs to the event loop that first uses it."""
 
     def __init__(

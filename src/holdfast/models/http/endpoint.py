@@ -14,10 +14,10 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.errors import told
+from holdfast.errors import describe_error
 from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.http.bodies import SseEvent, decode, parse_events
-from holdfast.models.http.connection import BadResponseError, Response, Wire
+from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from holdfast.models.http.proxy import ProxyError, basic, proxy_for
 from holdfast.models.http.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
 from holdfast.models.provider import Connection, Request
@@ -57,7 +57,7 @@ class Endpoint:
         self._headers.update(connection.headers)
         try:
             self.proxy = proxy_for(url)  # None: connect directly
-            self._wire = Wire(url, self._headers, connection.timeout_seconds, proxy=self.proxy)
+            self._wire = ConnectionPool(url, self._headers, connection.timeout_seconds, proxy=self.proxy)
         except (BadConnectionError, ValueError) as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
         if self.proxy is not None:
@@ -87,7 +87,7 @@ class Endpoint:
 
     async def get(self, url: URL, seconds: float) -> Response:
         """GET another URL of the server, once. ModelError if it is unreachable or rejects the key."""
-        wire = Wire(url, self._headers, seconds, "GET", self.proxy)
+        wire = ConnectionPool(url, self._headers, seconds, "GET", self.proxy)
         try:
             response = await wire.send()
         except TimeoutError:
@@ -141,7 +141,7 @@ class Endpoint:
             self.fail("malformed", str(error))
         if isinstance(error, ProxyError):
             self.fail("auth" if error.status == 407 else "connection", str(error), error.status)
-        self.fail("connection", f"the connection failed ({told(error)})")
+        self.fail("connection", f"the connection failed ({describe_error(error)})")
 
     def _advice(self, kind: Kind, status: int | None) -> str:
         if self.proxy is not None and status == 407:
@@ -233,7 +233,7 @@ def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> di
         return dialect.body(model, request, stream=stream)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
-            "bad_request", f"the messages cannot be understood ({told(error)}); nothing was sent"
+            "bad_request", f"the messages cannot be understood ({describe_error(error)}); nothing was sent"
         ) from None
 
 

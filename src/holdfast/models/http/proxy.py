@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 from yarl import URL
 
-from holdfast.errors import told
+from holdfast.errors import describe_error
 from holdfast.models.failures import BadConnectionError
 
 _HEAD_BYTES_MAX = 64 * 1024
@@ -144,7 +144,7 @@ async def _reach(proxy: Proxy, make: Callable[[], P]) -> tuple[asyncio.Transport
     try:
         return await loop.create_connection(make, host, port, happy_eyeballs_delay=_EYEBALLS_SECONDS)
     except OSError as error:
-        raise ProxyError(f"the proxy cannot be reached ({told(error)})") from error
+        raise ProxyError(f"the proxy cannot be reached ({describe_error(error)})") from error
 
 
 def _request(proxy: Proxy, url: URL) -> bytes:

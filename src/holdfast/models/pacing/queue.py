@@ -14,7 +14,7 @@ from holdfast.models.pacing.pace import Pace
 _Waiter = tuple["asyncio.Future[bool]", float]
 
 
-class Turns:
+class RequestQueue:
     """The queue of one model. Call `hand_out` after every event that may let a request through."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
@@ -103,7 +103,7 @@ class Turns:
         self.hand_out()
 
 
-class Places:
+class Slots:
     """A semaphore of `limit` slots whose limit can change. A smaller limit takes effect as slots are given back."""
 
     def __init__(self, limit: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.errors import told
+from holdfast.errors import describe_error
 from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.http.bodies import clean
 from holdfast.models.http.endpoint import read_key, secrets_of
@@ -91,7 +91,9 @@ class LitellmProvider:
     def _fail(self, error: Exception) -> NoReturn:
         kind, status = _kind_of(error), getattr(error, "status_code", None)
         wait = retry_after_seconds(getattr(error, "litellm_response_headers", None) or {}, time.time())
-        self._raise(kind, told(error), None if kind in ("timeout", "connection", "malformed") else status, wait)
+        self._raise(
+            kind, describe_error(error), None if kind in ("timeout", "connection", "malformed") else status, wait
+        )
 
     def _raise(self, kind: Kind, message: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
         """Raise a ModelError with secrets redacted. `from None`: another library's error may hold secrets."""

@@ -186,9 +186,3 @@ def _identities(scorers: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
         identity = msgspec.json.encode(parts, order="deterministic").decode()
         found.setdefault(str(each.get("name", "")), set()).add(identity)
     return found
-
-
-# Old names, until every importer is renamed.
-Shift = ChangedKey
-adjusted = adjust_p_values
-unlike_scorers = differing_scorers

@@ -232,9 +232,3 @@ def _explain(measured: MeasuredScore, required: RequiredScore) -> list[str]:
 def _named(keys: Sequence[str]) -> list[str]:
     more = len(keys) - _KEYS_NAMED
     return [f"    {key}" for key in keys[:_KEYS_NAMED]] + ([f"    … and {more} more"] if more > 0 else [])
-
-
-# Old names, until every importer is renamed.
-Bar = GateRule
-Verdict = GateVerdict
-Standard = RequiredScore

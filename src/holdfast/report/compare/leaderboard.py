@@ -107,7 +107,3 @@ def _test_pair(first: Measure, second: Measure) -> _PairTest:
         return _PairTest()
     steps = pairs.differences
     return _PairTest(len(steps), sum(steps) / len(steps), paired_test(pairs).p)
-
-
-# Old names, until every importer is renamed.
-boards = leaderboards

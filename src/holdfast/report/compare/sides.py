@@ -214,9 +214,3 @@ def pairs_within(answers: Mapping[CellName, SideAnswers]) -> Iterator[tuple[Side
             families.setdefault(answers[task, model].side.family, []).append(task)
         for names in families.values():
             yield from ((answers[names[0], model], answers[other, model]) for other in names[1:])
-
-
-# Old names, until every importer is renamed.
-Answers = SideAnswers
-Cell = CellName
-chosen = choose_measures

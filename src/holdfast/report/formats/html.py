@@ -175,9 +175,3 @@ def _text(text: str) -> str:
 def _clean(text: str) -> str:
     """With control characters and everything that HTML cannot hold shown as escapes."""
     return _NO_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))
-
-
-# Old names, until every importer is renamed.
-Origin = RunOrigin
-Sheet = RunPage
-page = html_page

@@ -272,7 +272,3 @@ def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
         key = parse_key(answer.key)
         failure = without_scorer_name(row.scorer, row.failure)
         yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author, evaluation)
-
-
-# Old names, until every importer is renamed.
-harmless = escape_formula

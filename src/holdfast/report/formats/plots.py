@@ -379,8 +379,3 @@ def _name(text: str) -> str:
         return line
     half = _NAME_MAX // 2
     return f"{line[:half]}…{line[1 - half :]}"
-
-
-# Old names, until every importer is renamed.
-Drawn = Plot
-plotted = collect_plot_data

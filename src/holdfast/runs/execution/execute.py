@@ -17,17 +17,17 @@ import uuid
 
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_run_folder
-from holdfast.plan import Planned, inputs_of, survey, write_plan
+from holdfast.plan import WrittenPlan, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
 from holdfast.runs.execution.resume import Reading, Resumption, Retry, read_and_prepare
-from holdfast.runs.execution.session import Ended, Observe, RunSession, close_quietly, open_journal, run_session
-from holdfast.runs.mirror.claim import Claimed, bring_home, claim_run
+from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
+from holdfast.runs.mirror.claim import Claimed, claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
-from holdfast.runs.store.lookup import RunPlace, make_run_id, place_of
+from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
 from holdfast.runs.store.trust import executed_by, remember
 from holdfast.spec import Mirror, spec_mapping
 from holdfast.state import Fold
@@ -38,17 +38,17 @@ _ALL = Retry()
 
 async def execute(
     given: Given,
-    place: RunPlace,
+    place: RunLocation,
     observe: Observe | None = None,
     retry: Retry = _ALL,
-) -> Ended:
+) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
     with storage_errors(place.folder):
         return await _execute(given, place, observe, retry)
 
 
-async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry: Retry) -> Ended:
-    await asyncio.to_thread(bring_home, given.spec.mirror, place, logging.getLogger("holdfast").warning)
+async def _execute(given: Given, place: RunLocation, observe: Observe | None, retry: Retry) -> RunOutcome:
+    await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, logging.getLogger("holdfast").warning)
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
         with prefix_errors(given.where):
@@ -60,7 +60,7 @@ async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry
     return await Resumption(prepared, reading, given, retry).resume(observe)
 
 
-async def extend(given: Given, place: RunPlace, observe: Observe | None = None) -> Ended:
+async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
     """Add keys to the plan of a run, and resume it."""
     with storage_errors(place.folder):
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
@@ -83,14 +83,14 @@ def _warn_of_budget(prepared: Prepared) -> None:
             logging.getLogger("holdfast").warning(line)
 
 
-def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
+def new_run_location(given: Given, store: str, run_id: str | None = None) -> RunLocation:
     """The location of the run with this id; without an id, of a new run."""
     with prefix_errors(given.where):
         check_experiment(given.spec)
-    return place_of(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
+    return run_location(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
 
 
-async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
+async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given) -> RunOutcome:
     """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
     claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
     try:
@@ -120,7 +120,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
 
 
 def make_started_record(
-    prepared: Prepared, place: RunPlace, planned: Planned, source: str, parent: Parent | None = None
+    prepared: Prepared, place: RunLocation, planned: WrittenPlan, source: str, parent: Parent | None = None
 ) -> RunStarted:
     return RunStarted(
         run_id=place.run_id,
@@ -137,14 +137,14 @@ def make_started_record(
     )
 
 
-def _refuse_missing_start(fold: Fold, place: RunPlace) -> None:
+def _refuse_missing_start(fold: Fold, place: RunLocation) -> None:
     """DamagedError if the journal has answers but no `run.started`: a new start would mix or repeat them."""
     problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
     if problem:
         raise DamagedError(f"{problem}, or start a run with another id")
 
 
-def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:
+def _claim(place: RunLocation, mirror: Mirror | None) -> Claimed:
     try:
         make_run_folder(OS_DISK, place.folder)
         return claim_run(mirror, place)

@@ -89,7 +89,7 @@ EVENTS: dict[str, tuple[str, str]] = {
 """Every event with its level and meaning; the source of docs/events.md."""
 
 
-class Logbook:
+class EventLog:
     """Writes events from any thread."""
 
     def __init__(self, run: str, run_id: str) -> None:

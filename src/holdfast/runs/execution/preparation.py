@@ -1,6 +1,6 @@
 """Prepares a spec: resolves its data, solvers, scorers and providers, or raises SpecError with the field.
 
-Also computes the identity of an evaluation. Nothing here writes to disk. Only `ask_servers` uses the network.
+Also computes the identity of an evaluation. Nothing here writes to disk. Only `check_servers` uses the network.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from holdfast.journal import folder_name
 from holdfast.journal.object_store import split_url
 from holdfast.models import Listing, ModelError
 from holdfast.models.opening import identity_of, open_batch_api, open_provider
-from holdfast.plan import Rows, Work, prepare, survey
+from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.score import Scorer, identity, resolve
@@ -53,7 +53,7 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
     """A spec with its resolved tasks and scorers."""
 
     spec: Spec
-    works: Mapping[str, Work]
+    works: Mapping[str, PreparedTask]
     scorers: Mapping[str, Sequence[Scorer]]
 
     @functools.cached_property
@@ -213,7 +213,7 @@ def _refuse_same_names(names: Sequence[str], place: str) -> None:
 _SECONDS_MAX = 5.0
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServerCheck(msgspec.Struct, frozen=True):
     """The state of a model's server. `error`: it is down or refuses requests. `doubt`: it does not list the model."""
 
     place: str
@@ -222,7 +222,7 @@ class Served(msgspec.Struct, frozen=True):
     doubt: str = ""
 
 
-async def ask_servers(spec: Spec, seconds: float = _SECONDS_MAX) -> list[Served]:
+async def check_servers(spec: Spec, seconds: float = _SECONDS_MAX) -> list[ServerCheck]:
     """Check the servers of all models and roles concurrently. Providers without a model listing are skipped."""
     places = {f"models[{index}]": model for index, model in enumerate(spec.models)}
     places |= {f"roles.{name}": model for name, model in spec.roles.items()}
@@ -230,18 +230,18 @@ async def ask_servers(spec: Spec, seconds: float = _SECONDS_MAX) -> list[Served]
     return [each for each in found if each is not None]
 
 
-async def _check_server(place: str, model: Model, seconds: float) -> Served | None:
+async def _check_server(place: str, model: Model, seconds: float) -> ServerCheck | None:
     provider = open_provider(model, place)
     try:
         if not isinstance(provider, Listing):
             return None
         names = await provider.served(seconds)
     except ModelError as error:
-        return Served(place, model.name, error=f"{place}: {error.message}")
+        return ServerCheck(place, model.name, error=f"{place}: {error.message}")
     finally:
         await provider.close()
     if names is None or model.model in names:
-        return Served(place, model.name)
+        return ServerCheck(place, model.name)
     near = difflib.get_close_matches(model.model, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:5]) or 'none'}"
-    return Served(place, model.name, doubt=f"{place}.model: the server does not list {model.model!r}; {hint}")
+    return ServerCheck(place, model.name, doubt=f"{place}.model: the server does not list {model.model!r}; {hint}")

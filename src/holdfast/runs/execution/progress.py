@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from holdfast.engine import Engine, Progress
 from holdfast.printable import live_line
-from holdfast.report.progress import bar_of, html_of, line_of
+from holdfast.report.progress import progress_bar, progress_html, progress_line
 from holdfast.runs.execution.session import Observe
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 
 _SHOW_SECONDS = 0.25
 
@@ -38,7 +38,7 @@ def observer(quiet: bool = False) -> Observe | None:
     return None
 
 
-async def _watch(engine: Engine, place: RunPlace, display: _Display) -> None:
+async def _watch(engine: Engine, place: RunLocation, display: _Display) -> None:
     """Update the display until cancelled. The last state stays visible."""
     try:
         while True:
@@ -58,7 +58,7 @@ def _is_notebook() -> bool:
 
 class _Terminal:
     def show(self, progress: Progress) -> None:
-        line = f"{bar_of(progress)} {line_of(progress, time.monotonic())}"
+        line = f"{progress_bar(progress)} {progress_line(progress, time.monotonic())}"
         self._write(live_line(line, shutil.get_terminal_size().columns))
 
     def end(self) -> None:
@@ -80,7 +80,10 @@ class _Cell:
         import IPython.display
 
         now = time.monotonic()
-        data = {"text/plain": f"{bar_of(progress)} {line_of(progress, now)}", "text/html": html_of(progress, now)}
+        data = {
+            "text/plain": f"{progress_bar(progress)} {progress_line(progress, now)}",
+            "text/html": progress_html(progress, now),
+        }
         if self._handle is None:
             self._handle = IPython.display.display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call] # it has no types
         else:

@@ -22,9 +22,9 @@ from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.built_in import normalized
 from holdfast.records.record_types import FORMAT
-from holdfast.report.formats.html import Origin
+from holdfast.report.formats.html import RunOrigin
 from holdfast.runs.execution.commit import describe_commit
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec.source.loader import check_stored_spec
 from holdfast.spec.source.yaml import NO_YAML, BoundedLoader
 from holdfast.state import Story
@@ -58,13 +58,13 @@ def collect_versions() -> dict[str, str]:
     return versions | describe_commit()
 
 
-def write_spec_file(place: RunPlace, story: Story) -> None:
+def write_spec_file(place: RunLocation, story: Story) -> None:
     """Write spec.yaml: a header with the provenance, then the effective spec. Replaces the file atomically."""
     path = os.path.join(place.folder, SPEC_FILE)
     write_file(OS_DISK, path, f"{path}.tmp", spec_text(place, story).encode())
 
 
-def is_spec_file_current(place: RunPlace, story: Story) -> bool:
+def is_spec_file_current(place: RunLocation, story: Story) -> bool:
     """Whether spec.yaml is up to date with the journal."""
     try:
         return read_file(os.path.join(place.folder, SPEC_FILE)) == spec_text(place, story).encode()
@@ -72,7 +72,7 @@ def is_spec_file_current(place: RunPlace, story: Story) -> bool:
         return False
 
 
-def spec_text(place: RunPlace, story: Story) -> str:
+def spec_text(place: RunLocation, story: Story) -> str:
     """The content of spec.yaml."""
     started = story.started
     assert started is not None
@@ -91,11 +91,11 @@ def spec_text(place: RunPlace, story: Story) -> str:
     return "\n".join(lines) + "\n" + _yaml(story.spec)
 
 
-def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
+def origin_of(place: RunLocation, story: Story, evaluation: str) -> RunOrigin:
     """The provenance shown in a report of one evaluation."""
     started, scored = story.started, story.evaluations.get(evaluation)
     if started is None:
-        return Origin(())
+        return RunOrigin(())
     facts = [
         ("run", f"{place.experiment}/{place.run_id}"),
         ("started", _seconds(story.created)),
@@ -121,11 +121,11 @@ def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
         facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {arguments}, {code}"))
     if evaluation:
         facts.append(("evaluation", evaluation))
-    return Origin(tuple(facts), spec_text(place, story))
+    return RunOrigin(tuple(facts), spec_text(place, story))
 
 
 def find_loss(
-    place: RunPlace, story: Story, damage: Sequence[Damage], answers: int
+    place: RunLocation, story: Story, damage: Sequence[Damage], answers: int
 ) -> Literal["", "beginning", "journal"]:
     """What is lost from a run without `run.started`; empty if no run ever began in this folder. `answers`: the number
     of finished and failed samples.
@@ -139,7 +139,7 @@ def find_loss(
     return "journal" if place.has_begun_files else ""
 
 
-def check_spec_file(place: RunPlace, story: Story) -> None:
+def check_spec_file(place: RunLocation, story: Story) -> None:
     """DriftError if spec.yaml contains a spec that the run never had: the user who edited it expects an effect.
     NotAFileError if it is a link or not a file. A missing or older file is accepted; the next start rewrites it.
     """

@@ -19,17 +19,17 @@ import msgspec
 from holdfast.errors import DamagedError, DataError, DriftError, StaleCursorError, UsageError
 from holdfast.journal import START, Cursor, Lock, Reader, Writer
 from holdfast.journal.positions import unrecorded
-from holdfast.journal.start_copy import StartLines, is_start_new, write_start
+from holdfast.journal.start_copy import StartLines, is_start_copy_current, write_start
 from holdfast.plan import (
-    Extension,
-    Replacement,
+    PlanExtension,
+    PlanReplacement,
     StoredRows,
     changed_inputs,
     changed_rows,
     check_groups,
     inputs_of,
-    judges_of,
     planned_lines,
+    scoring_roles,
     survey,
 )
 from holdfast.records import draft
@@ -46,7 +46,7 @@ from holdfast.runs.execution.corrections import (
     with_names,
     with_stored_models,
 )
-from holdfast.runs.execution.log import Logbook
+from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import (
     Given,
     Prepared,
@@ -64,12 +64,12 @@ from holdfast.runs.execution.provenance import (
     is_spec_file_current,
     write_spec_file,
 )
-from holdfast.runs.execution.session import Ended, Observe, RunSession, close_quietly, open_journal, run_session
+from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.runs.store.damage import require_originals
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Mirror, Spec, read_stored_spec, spec_mapping
-from holdfast.spec.drift import differences, extending, refused
+from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes
 from holdfast.spec.source.variables import adopt_stored, variables_in
 from holdfast.state import Fold
 from holdfast.version import __version__
@@ -101,7 +101,7 @@ class Reading:
     """The folded content of a journal. Read once; `catch_up` adds newer records."""
 
     def __init__(
-        self, place: RunPlace, evaluation: str | None = None, scorers: Sequence[Mapping[str, Any]] = ()
+        self, place: RunLocation, evaluation: str | None = None, scorers: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """`evaluation` and `scorers`: passed to `Fold`."""
         self.place = place
@@ -139,7 +139,7 @@ class Reading:
             self.start_over()
 
     def is_start_new(self) -> bool:
-        return is_start_new(self.place.folder, self.uid, self._start)
+        return is_start_copy_current(self.place.folder, self.uid, self._start)
 
     def write_start(self) -> None:
         """Write started.jsonl, the copy of the journal's first records, unless it is up to date."""
@@ -159,7 +159,7 @@ def stored_spec(fold: Fold) -> Spec:
     return spec
 
 
-def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
+def stored_rows(place: RunLocation, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
     """The stored rows of tasks whose data file is missing or never existed. Empty if the run stores no data."""
     if not stored_spec(fold).record_data:
         return {}
@@ -182,7 +182,7 @@ class Resumption:
         self._retry = retry
         self._place = reading.place
 
-    async def resume(self, observe: Observe | None) -> Ended:
+    async def resume(self, observe: Observe | None) -> RunOutcome:
         """Continue the run. A run with nothing left to do is only brought up to date: its copies and its mirror."""
         accepted = await asyncio.to_thread(self._compare)
         mirror = self._prepared.spec.mirror
@@ -222,7 +222,7 @@ class Resumption:
             raise
         return await self._work(writer, logbook, observe)
 
-    async def extend(self, observe: Observe | None) -> Ended:
+    async def extend(self, observe: Observe | None) -> RunOutcome:
         """Add a block of new keys to the plan, then answer what is left.
 
         If an earlier call of the same command already added the block, resume: the command can be repeated after a
@@ -267,9 +267,9 @@ class Resumption:
         with prefix_errors(self._given.where):
             refuse_missing_keys(spec, {model.name for model in spec.models} - needed)
 
-    def _complete(self) -> Ended:
+    def _complete(self) -> RunOutcome:
         finished, failed = self._fold.finished.count, self._fold.failed.count
-        return Ended(self._place, self._prepared.spec, finished, failed, 0, complete=True)
+        return RunOutcome(self._place, self._prepared.spec, finished, failed, 0, complete=True)
 
     def _replan(self, accepted: AcceptedChanges) -> RunReplanned:
         """Write a plan block that replaces the cells of corrected models. The run must be claimed."""
@@ -277,7 +277,9 @@ class Resumption:
         number = len(story.blocks) + 1
         renamed = accepted.renamed
         replaced = cells_of(self._fold, accepted.corrected, renamed)
-        plan, cells = Replacement(self._place.folder, prepared.spec, prepared.works, replaced, renamed, number).write()
+        plan, cells = PlanReplacement(
+            self._place.folder, prepared.spec, prepared.works, replaced, renamed, number
+        ).write()
         changes, spec = tuple(accepted.changes), spec_mapping(prepared.spec)
         return RunReplanned(
             changes, spec, plan, cells, number, host=describe_host(), version=__version__, renamed=renamed
@@ -295,7 +297,7 @@ class Resumption:
         changes += self._differences(with_names(stored, renamed))
         corrected = corrected_models(changes, self._fold, renamed)
         correctable = [name for name, obstacle in corrected.items() if not obstacle]
-        wrong = [each for each in refused(changes) if not model_in(each.field, correctable)]
+        wrong = [each for each in refused_changes(changes) if not model_in(each.field, correctable)]
         self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
         self._check_files()
         self._refuse(self._changed_content(corrected, renamed))
@@ -306,10 +308,10 @@ class Resumption:
 
     def _differences(self, stored: Spec) -> list[Change]:
         """Fields that differ. A changed judge role is an `evaluation` change if only scores depend on the role."""
-        found = differences(stored, self._prepared.spec)
+        found = find_differences(stored, self._prepared.spec)
         if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
             return found  # the new solver's use of roles says nothing about the recorded answers
-        judges = judges_of(self._prepared.spec, self._prepared.works)
+        judges = scoring_roles(self._prepared.spec, self._prepared.works)
         return [
             msgspec.structs.replace(each, kind="evaluation")
             if each.kind == "result" and _role_in(each.field) in judges | {"(order)"}
@@ -317,17 +319,17 @@ class Resumption:
             for each in found
         ]
 
-    def _compare_for_extension(self) -> tuple[list[Change], Extension | None]:
+    def _compare_for_extension(self) -> tuple[list[Change], PlanExtension | None]:
         """The changes, and the block to add; None if an earlier extension has already added it."""
         changes = self._differences(stored_spec(self._fold))
-        self._refuse(extending(changes))
+        self._refuse(changes_beyond_extension(changes))
         self._check_files()
         self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
         extension = self._extension()
         self._refuse(extension.lost())
         if extension.count():
             return changes, extension
-        if self._fold.story.extensions and not refused(changes):
+        if self._fold.story.extensions and not refused_changes(changes):
             return changes, None
         raise UsageError(
             f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
@@ -337,11 +339,11 @@ class Resumption:
     def _fold(self) -> Fold:
         return self._reading.fold
 
-    def _extension(self) -> Extension:
+    def _extension(self) -> PlanExtension:
         prepared = self._prepared
-        return Extension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
+        return PlanExtension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
 
-    async def _work(self, writer: Writer, logbook: Logbook, observe: Observe | None) -> Ended:
+    async def _work(self, writer: Writer, logbook: EventLog, observe: Observe | None) -> RunOutcome:
         try:
             await asyncio.to_thread(self._reading.catch_up)  # the records that were just appended
             await asyncio.to_thread(self._reading.write_start)
@@ -456,11 +458,11 @@ class Resumption:
             lock.release()
 
 
-def read_fold(place: RunPlace) -> Fold:
+def read_fold(place: RunLocation) -> Fold:
     return Reading(place).fold
 
 
-def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
+def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
     """Read the journal, if there is one, and prepare the spec; stored inputs replace files that are missing."""
     with prefix_errors(given.where):
         given = _with_stored_values(given, place)
@@ -472,7 +474,7 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
         return prepare_given(given, scorers, story.inputs, before), reading
 
 
-def _with_stored_values(given: Given, place: RunPlace) -> Given:
+def _with_stored_values(given: Given, place: RunLocation) -> Given:
     """Use the stored values of variables in `options` and `params`. Earlier versions stored values instead of names,
     and the ids of their evaluations depend on them.
     """
@@ -498,7 +500,7 @@ async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
     return msgspec.structs.replace(claimed, changed=claimed.changed or reading.state != before)
 
 
-async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logbook]:
+async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, EventLog]:
     """Open the journal of a claimed run, and record every loss in it."""
     writer, logbook = await open_journal(reading.place, reading.uid, claimed)
     try:

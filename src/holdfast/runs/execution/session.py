@@ -14,33 +14,33 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.engine import Engine, Job, Orders, Watch
+from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions
 from holdfast.engine.earlier_scores import sources_of
-from holdfast.errors import FencedError, HoldfastError, JournalError, told
-from holdfast.journal import Options, Reader, Request, Writer, open_writer
+from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
+from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer
 from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.printable import clean
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
-from holdfast.runs.control import ControlRequest, answer_wish, pending_requests, record_of, tune_spec
-from holdfast.runs.execution.log import Logbook
+from holdfast.runs.control import ControlRequest, make_control_record, pending_requests, tune_spec, write_control_reply
+from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Prepared
 from holdfast.runs.execution.provenance import write_spec_file
 from holdfast.runs.mirror.claim import Claimed, Watermark
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
 _END_SECONDS = 10.0
 """How long a stopped run waits for a full disk before it gives up recording its end."""
 _REASON_MAX = 2000
-Observe = Callable[[Engine, RunPlace], Awaitable[None]]
+Observe = Callable[[Engine, RunLocation], Awaitable[None]]
 
 
-class Ended(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """The state of a run at the end of a session, and the spec in force."""
 
-    place: RunPlace
+    place: RunLocation
     spec: Spec
     finished: int
     failed: int
@@ -73,19 +73,19 @@ class RunSession(msgspec.Struct, frozen=True):
     """What to run, the open journal and log, and the observer."""
 
     prepared: Prepared
-    place: RunPlace
+    place: RunLocation
     uid: str
     observe: Observe | None
     writer: Writer
-    logbook: Logbook
+    logbook: EventLog
     began: float = msgspec.field(default_factory=time.time)
     handled: set[str] = msgspec.field(default_factory=set)
     """Paths of control requests that were executed: one whose reply could not be written is not executed twice."""
 
 
-async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Writer, Logbook]:
+async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[Writer, EventLog]:
     """Open the journal of a claimed run. Its problems are written to the run's log."""
-    logbook = Logbook(place.folder, place.run_id)
+    logbook = EventLog(place.folder, place.run_id)
     mirroring = claimed.mirroring
     try:
         for line in claimed.messages:
@@ -93,14 +93,14 @@ async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Wri
         request = await asyncio.to_thread(_make_request, place, uid, claimed.watermark)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
-        options = Options(tell=logbook.tell, mirror=mirroring)
+        options = WriterOptions(tell=logbook.tell, mirror=mirroring)
         return await open_writer(place.folder, request, options, claimed.lock), logbook
     except BaseException:
         logbook.close()
         raise
 
 
-def _make_request(place: RunPlace, uid: str, watermark: Watermark) -> Request:
+def _make_request(place: RunLocation, uid: str, watermark: Watermark) -> OpenRequest:
     """The request to open the journal, with the newer watermark of the local lease and the mirror's heartbeat. Opening
     compares the epoch, so a watermark of another journal does no harm.
     """
@@ -109,11 +109,11 @@ def _make_request(place: RunPlace, uid: str, watermark: Watermark) -> Request:
         mirrored = watermark.n if lease.epoch == watermark.epoch else 0
         watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
     if not watermark.n:
-        return Request(uid)
-    return Request(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
+        return OpenRequest(uid)
+    return OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
 
 
-async def run_session(session: RunSession, fold: Fold) -> Ended:
+async def run_session(session: RunSession, fold: Fold) -> RunOutcome:
     """Run the engine, and record how the session ended."""
     place, writer, logbook = session.place, session.writer, session.logbook
     outcome = _initial_outcome(session, fold)
@@ -151,7 +151,7 @@ def _start_event(story: Story) -> str:
     return later[max(later)] if later else "run.started"
 
 
-async def close_quietly(writer: Writer, logbook: Logbook | None = None) -> None:
+async def close_quietly(writer: Writer, logbook: EventLog | None = None) -> None:
     """Close without raising, after an error that is to be reported instead."""
     with contextlib.suppress(JournalError):
         await writer.close()
@@ -165,7 +165,7 @@ async def engine_for(session: RunSession, fold: Fold, name: str = "", *, answers
     scorers, evaluation = prepared.scorer_identities(), fold.evaluation
     if evaluation and (evaluation != fold.story.evaluation or name):
         await writer.append(draft("score.started", ScoringStarted(evaluation, scorers, name=name)))
-    job = Job(
+    job = RunJob(
         run=place.folder,
         journal_folder=place.journal,
         uid=session.uid,
@@ -195,7 +195,7 @@ async def run_observed(session: RunSession, engine: Engine) -> None:
 async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
     """Run the engine under the watchdog, which writes the lease and executes control requests."""
     place = session.place
-    orders = Orders(
+    orders = WatchdogOptions(
         run=place.folder,
         epoch=session.writer.epoch,
         acknowledged=lambda: session.writer.acknowledged.n,
@@ -207,7 +207,7 @@ async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
         tell=session.logbook.tell,
         obey=lambda: _execute_requests(session, engine, fold),
     )
-    watch = Watch(engine, orders)
+    watch = Watchdog(engine, orders)
     watch.start()
     try:
         await run_observed(session, engine)
@@ -234,7 +234,7 @@ async def _execute_requests(session: RunSession, engine: Engine, fold: Fold) -> 
         except (HoldfastError, OSError, ValueError) as error:
             done, sentence = False, str(error)
         # shielded: a request that was executed must get its reply, even if the run is cancelled now
-        await asyncio.shield(asyncio.to_thread(answer_wish, path, done, sentence))
+        await asyncio.shield(asyncio.to_thread(write_control_reply, path, done, sentence))
         if request is not None and request.do == "cancel":
             engine.stop("by `holdfast cancel`", cancelled=True)
 
@@ -254,17 +254,17 @@ async def _execute_request(
         session.logbook.tell("run.tuned", ", ".join(request.sets))
         return True, "done"
     if request.do in {"note", "tag", "score"}:
-        await session.writer.append(record_of(request))
+        await session.writer.append(make_control_record(request))
         return True, "done"
     return False, f"this version of Holdfast does not know {request.do!r}"
 
 
-def _catch_up(place: RunPlace, fold: Fold) -> None:
+def _catch_up(place: RunLocation, fold: Fold) -> None:
     """Read the story of the live run again, with the record that was just appended."""
     fold.story = Fold().read(Reader(place.journal).read(live=True)).story
 
 
-async def _record_end(session: RunSession, engine: Engine, ended: Ended) -> None:
+async def _record_end(session: RunSession, engine: Engine, ended: RunOutcome) -> None:
     """Append the end record. `run.failed` means that the models of the open cells cannot be used."""
     reason = engine.reason or "; ".join(ended.stopped)
     data = _make_end(session, ended, reason)
@@ -284,7 +284,7 @@ async def _record_end(session: RunSession, engine: Engine, ended: Ended) -> None
     session.logbook.tell(kind, f"{counts}; {reason}" if reason else counts)
 
 
-def _make_end(session: RunSession, outcome: Ended, reason: str) -> RunEnded:
+def _make_end(session: RunSession, outcome: RunOutcome, reason: str) -> RunEnded:
     return RunEnded(outcome.finished, outcome.failed, outcome.unfinished, reason[:_REASON_MAX], session.writer.commits)
 
 
@@ -295,7 +295,7 @@ def _note_end_in_lease(session: RunSession, kind: str) -> None:
         write_lease(session.place.folder, msgspec.structs.replace(lease, end=kind))
 
 
-async def _record_cancellation(session: RunSession, outcome: Ended) -> None:
+async def _record_cancellation(session: RunSession, outcome: RunOutcome) -> None:
     """Record that the calling program cancelled the run: Ctrl-C in a script or a notebook, or a timeout."""
     why = "cancelled by the program that called it"
     with contextlib.suppress(JournalError):
@@ -305,9 +305,9 @@ async def _record_cancellation(session: RunSession, outcome: Ended) -> None:
         session.logbook.tell("run.interrupted", why)
 
 
-async def _record_failure(session: RunSession, outcome: Ended, error: Exception) -> None:
+async def _record_failure(session: RunSession, outcome: RunOutcome, error: Exception) -> None:
     """Record an error that is not one of a sample: of the journal, or a bug."""
-    message = told(error)
+    message = describe_error(error)
     data = _make_end(session, outcome, message)
     try:
         await session.writer.append(draft("run.failed", data))
@@ -332,15 +332,17 @@ def _warn_of_observer(result: object) -> None:
         logging.getLogger("holdfast").warning("the progress display failed: %r; the run is not affected", result)
 
 
-def _initial_outcome(session: RunSession, fold: Fold) -> Ended:
+def _initial_outcome(session: RunSession, fold: Fold) -> RunOutcome:
     """The outcome before the engine has done anything."""
     spec = session.prepared.spec
-    return Ended(session.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
+    return RunOutcome(session.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
 
 
-def _final_outcome(place: RunPlace, engine: Engine) -> Ended:
+def _final_outcome(place: RunLocation, engine: Engine) -> RunOutcome:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
     stopped = tuple(dict.fromkeys(engine.stopped_cells.values())) if left else ()
     counts = (progress.finished, progress.failed, left)
-    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget, stopped=stopped)
+    return RunOutcome(
+        place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget, stopped=stopped
+    )

@@ -24,16 +24,16 @@ from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_run_folder
 from holdfast.journal.disk import remove_if_there
 from holdfast.journal.mirror.pieces import FOLDER, FolderSource, MirrorSource, Source
-from holdfast.journal.mirror.removal import newest_epoch, refuse_remains, removed_run
+from holdfast.journal.mirror.removal import newest_epoch, refuse_unfinished_removal, removed_run
 from holdfast.journal.mirror.restore import Restored, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
-from holdfast.journal.mirror.uploader import BEATS, Keeping
-from holdfast.journal.mirror.uploader import Mirror as Uploader
+from holdfast.journal.mirror.uploader import BEATS, UploadSettings
+from holdfast.journal.mirror.uploader import MirrorUploader as Uploader
 from holdfast.journal.object_store import Objects, StoredObjects, open_objects
 from holdfast.journal.ownership.claims import (
     EXPIRY_SECONDS,
     Beat,
-    Patience,
+    TakeoverTiming,
     epochs_in,
     greatest_epoch,
     list_leases,
@@ -44,9 +44,9 @@ from holdfast.journal.ownership.claims import (
 from holdfast.journal.ownership.lease import clock_time, read_lease, write_lease
 from holdfast.journal.ownership.lock import LOCK_NAMES
 from holdfast.journal.segments import list_chain
-from holdfast.journal.writer import Mirroring
+from holdfast.journal.writer import MirrorOptions
 from holdfast.records import Fence
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Mirror
 
 EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
@@ -55,7 +55,7 @@ _REST_SECONDS = 60.0
 Warn = Callable[[str], None]
 
 
-def objects_of(url: str, place: RunPlace) -> StoredObjects:
+def objects_of(url: str, place: RunLocation) -> StoredObjects:
     """The part of a mirror that belongs to the run: `<experiment>/<run_id>`, as in a store."""
     return open_objects(url).below(f"{folder_name(place.experiment)}/{folder_name(place.run_id)}")
 
@@ -71,7 +71,7 @@ class Claimed(msgspec.Struct, frozen=True):
     """The exclusive right to write a run, here and in its mirror."""
 
     lock: Lock
-    mirroring: Mirroring | None = None
+    mirroring: MirrorOptions | None = None
     messages: tuple[str, ...] = ()
     """What was restored from the mirror, for the log."""
     watermark: Watermark = Watermark()
@@ -87,7 +87,7 @@ class Claimed(msgspec.Struct, frozen=True):
         self.lock.release()
 
 
-def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) -> Claimed:
+def claim_run(mirror: Mirror | None, place: RunLocation, *, whole: bool = False) -> Claimed:
     """Claim the run, then restore what only the mirror has. HeldError if another process, here or on another machine,
     holds the run. `whole`: the caller has just read the local journal and found no damage.
     """
@@ -103,7 +103,7 @@ def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) ->
         raise
 
 
-def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Watermark, bool]:
+def _claim_mirror(mirror: Mirror, place: RunLocation, warn: Warn, whole: bool) -> tuple[MirrorOptions, Watermark, bool]:
     """Claim an epoch, restore, and read the watermark. The local lock must be held."""
     objects = objects_of(mirror.url, place)
     expiry = expiry_seconds()
@@ -113,18 +113,18 @@ def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> t
         if mirror.exclusive:
             here = list_chain(OS_DISK, place.journal).epoch if place.began else 0
             newest = max(here, _mirrored_epoch(objects), newest_epoch(objects))
-            epoch = take_epoch(objects, newest + 1, Patience(expiry))
+            epoch = take_epoch(objects, newest + 1, TakeoverTiming(expiry))
         changed = False
         # Only after the claim: records that the previous holder uploads later are fenced and do not count.
         with _beating(objects, epoch, expiry):
             source = MirrorSource(objects)
             if source.pieces():
-                refuse_remains(source)
+                refuse_unfinished_removal(source)
                 changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
             watermark = read_watermark(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable_error(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), watermark, changed
+    return MirrorOptions(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), watermark, changed
 
 
 @contextlib.contextmanager
@@ -175,7 +175,7 @@ def expiry_seconds() -> float:
     return seconds
 
 
-def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
+def is_overtaken(mirror: Mirror | None, place: RunLocation) -> bool:
     """Whether another machine has continued the run: its mirror has records of a greater epoch than the local journal.
     False if the object store cannot be reached; `send_rest` reports that.
     """
@@ -186,7 +186,7 @@ def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
     return False
 
 
-def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
+def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, warn: Warn) -> None:
     """Send the records of a complete run that its process could not send before it ended. Sends nothing if another
     machine has continued the run, because the local records are older.
     """
@@ -209,7 +209,7 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
             else:
                 warn(text)
 
-        uploader = Uploader(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
+        uploader = Uploader(place.folder, uid, objects, None, UploadSettings(tip=lambda: tip, tell=tell))
         uploader.start()
         if uploader.close(_REST_SECONDS):
             _mark_mirrored(objects, place, uploader.mirrored)
@@ -223,7 +223,7 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         lock.release()
 
 
-def _mark_mirrored(objects: Objects, place: RunPlace, mirrored: int) -> None:
+def _mark_mirrored(objects: Objects, place: RunLocation, mirrored: int) -> None:
     """Record that everything is mirrored: in the local lease, and in the last heartbeat of the process that ended
     early.
     """
@@ -239,7 +239,7 @@ def _mark_mirrored(objects: Objects, place: RunPlace, mirrored: int) -> None:
             write_beat(objects, epoch, Beat(beat.count + 1 if beat else 1, True, mirrored, lease))
 
 
-def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:
+def restore_from_mirror(mirror: Mirror | None, place: RunLocation, warn: Warn) -> Restored | None:
     """Restore a run that exists only in its mirror; does not claim it. UsageError if the run was removed, here or
     there.
     """
@@ -247,7 +247,7 @@ def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored |
         return None
     try:
         source = MirrorSource(objects_of(mirror.url, place))
-        tombstone = refuse_remains(source)
+        tombstone = refuse_unfinished_removal(source)
         if tombstone is not None:
             warn(f"{source.place} was removed on {tombstone.when}; this is a new run under the same id")
         if not source.pieces():
@@ -258,7 +258,7 @@ def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored |
         raise _unreachable_error(error) from error
 
 
-def _refuse_removed_mirror(objects: Objects, place: RunPlace) -> None:
+def _refuse_removed_mirror(objects: Objects, place: RunLocation) -> None:
     """UsageError if the run was removed from its mirror: a resume would upload it again."""
     uid = uid_of(FolderSource(place.folder)) if place.began else ""
     tombstone = read_tombstone(objects, uid) if uid else None
@@ -277,21 +277,21 @@ class RemovalNote(msgspec.Struct, frozen=True):
     url: str
 
 
-def _removal_path(place: RunPlace) -> str:
+def _removal_path(place: RunLocation) -> str:
     above, name = os.path.split(place.folder)
     return os.path.join(above, f".removed-{name}.json")
 
 
-def note_removal(place: RunPlace, url: str) -> None:
+def note_removal(place: RunLocation, url: str) -> None:
     files.replace_file(_removal_path(place), msgspec.json.encode(RemovalNote(time.time(), url)))
 
 
-def forget_removal(place: RunPlace) -> None:
+def forget_removal(place: RunLocation) -> None:
     """Delete the note: the mirror is removed too, or the run was restored."""
     remove_if_there(OS_DISK, _removal_path(place))
 
 
-def _refuse_removed(place: RunPlace, url: str) -> None:
+def _refuse_removed(place: RunLocation, url: str) -> None:
     """UsageError if the run was removed here: only an explicit `recover` restores it from its mirror."""
     try:
         removal = msgspec.json.decode(files.read_file(_removal_path(place)), type=RemovalNote)
@@ -306,7 +306,7 @@ def _refuse_removed(place: RunPlace, url: str) -> None:
 
 
 def restore_whole(
-    place: RunPlace,
+    place: RunLocation,
     sources: Sequence[Source],
     warn: Warn,
     finish: Callable[[str, Restored], None] = lambda folder, restored: None,
@@ -364,7 +364,7 @@ def _just_restored_error(folder: str) -> HeldError:
     return HeldError(f"another process recovered the run in {os.path.dirname(folder)} just now; run this command again")
 
 
-def hidden_folder(place: RunPlace) -> str:
+def hidden_folder(place: RunLocation) -> str:
     """Where a run is restored before it becomes visible; no run can have such a name."""
     above, name = os.path.split(place.folder)
     return os.path.join(above, f".{name}.recovering")

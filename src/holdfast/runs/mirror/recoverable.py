@@ -16,7 +16,7 @@ from holdfast.runs.mirror.recovery import begun_count, mirrored_runs
 from holdfast.runs.mirror.remote import fetch_journal
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import describe_unreadable
-from holdfast.runs.store.lookup import RunPlace, default_store, runs_in
+from holdfast.runs.store.lookup import RunLocation, default_store, runs_in
 from holdfast.state import Fold, is_held
 
 
@@ -70,7 +70,7 @@ def damage_of(found: Recoverable) -> Sequence[str]:
     if found.source != "local":
         return ()
     store = os.path.dirname(os.path.dirname(found.place))
-    place = RunPlace(store, found.experiment, found.run_id, found.place)
+    place = RunLocation(store, found.experiment, found.run_id, found.place)
     with Run(place, quiet=True) as run:
         try:
             damage = run.damage
@@ -99,7 +99,7 @@ def _count_records(found: Recoverable) -> Recoverable:
     )
 
 
-def _describe_local(place: RunPlace) -> Recoverable | None:
+def _describe_local(place: RunLocation) -> Recoverable | None:
     if is_held(place.folder):
         return None
     try:

@@ -25,7 +25,7 @@ from holdfast.journal.mirror.restore import Restored, fetch_file, restore, uid_o
 from holdfast.journal.object_store import StoredObjects, is_url, open_objects
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.segments import list_chain
-from holdfast.journal.verification import describe, voids
+from holdfast.journal.verification import describe, describe_voids
 from holdfast.plan import find_problem, originals
 from holdfast.report.text import counted
 from holdfast.runs.compaction import condense
@@ -34,7 +34,14 @@ from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.recovery_note import RecoveryNote, is_recovered, read_note
 from holdfast.runs.store.blob_check import check_content
-from holdfast.runs.store.lookup import RunPlace, default_store, hide_folder, place_of, refuse_mirror, remove_hidden
+from holdfast.runs.store.lookup import (
+    RunLocation,
+    default_store,
+    hide_folder,
+    refuse_mirror,
+    remove_hidden,
+    run_location,
+)
 from holdfast.spec import Mirror
 from holdfast.state import Fold, is_held
 
@@ -45,7 +52,7 @@ TransferProgress = Callable[[int, int], None]
 class Recovered(msgspec.Struct, frozen=True):
     """The result of a recovery."""
 
-    place: RunPlace
+    place: RunLocation
     planned: int
     finished: int
     failed: int
@@ -113,7 +120,7 @@ def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | No
         return None
     folder = os.path.realpath(where)
     above, name = os.path.split(folder)
-    place = place_of(options.output, unquote(os.path.basename(above)), unquote(name))
+    place = run_location(options.output, unquote(os.path.basename(above)), unquote(name))
     note = read_note(place, folder, events=True)
     if note is None or not is_recovered(place, note):
         return None
@@ -121,7 +128,7 @@ def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | No
     return _restate(place, note, cleaned=options.cleanup)
 
 
-def _restate(place: RunPlace, note: RecoveryNote, *, cleaned: bool) -> Recovered:
+def _restate(place: RunLocation, note: RecoveryNote, *, cleaned: bool) -> Recovered:
     return Recovered(place, *_counts(read_fold(place)), note.lost, list(note.warnings), cleaned)
 
 
@@ -146,7 +153,7 @@ def _read_content(folder: str) -> _Content:
     reader = Reader(journal_folder(folder))
     fold = Fold().read(reader.read())
     damage = [each for each in fold.damage if each.kind != "torn"]
-    losses = [*map(describe, damage), *voids(journal_folder(folder))]
+    losses = [*map(describe, damage), *describe_voids(journal_folder(folder))]
     last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
     epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
     return _Content(fold, epoch, last_n, sum(each.records_lost for each in damage), losses)
@@ -175,13 +182,13 @@ class CountingSource:
             yield piece
 
 
-def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], RunPlace]:
+def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], RunLocation]:
     """The sources of the run, and where to restore it."""
     if is_url(where):
         objects, experiment, run_id = only_run(where)
         source = MirrorSource(objects)
         refuse_removed(source)
-        return [source], place_of(output or default_store(), experiment, run_id)
+        return [source], run_location(output or default_store(), experiment, run_id)
     folder = os.path.realpath(where)  # resolve links: otherwise a run could be recovered into itself and then removed
     if not os.path.isdir(os.path.join(folder, "journal")):
         raise UsageError(
@@ -190,8 +197,8 @@ def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], Ru
         )
     refuse_mirror(folder)
     above, name = os.path.split(folder)
-    here = RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
-    place = here if not output else place_of(output, here.experiment, here.run_id)
+    here = RunLocation(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
+    place = here if not output else run_location(output, here.experiment, here.run_id)
     if os.path.isdir(place.folder) and os.path.samefile(place.folder, folder):
         place = here
     elif os.path.realpath(place.folder).startswith(f"{folder}/"):
@@ -237,7 +244,7 @@ def _run_folders(objects: StoredObjects, path: str, depth: int) -> Iterator[str]
             yield from _run_folders(objects, f"{path}/{name}" if path else name, depth - 1)
 
 
-def _mirror_of(here: RunPlace, warn: Warn) -> Iterator[Source]:
+def _mirror_of(here: RunLocation, warn: Warn) -> Iterator[Source]:
     """The mirror in the run's recorded spec, if it can be reached."""
     mirror = read_fold(here).story.spec.get("mirror")
     if not isinstance(mirror, dict):
@@ -259,7 +266,7 @@ class _Recovery:
 
     def __init__(
         self,
-        place: RunPlace,
+        place: RunLocation,
         sources: Sequence[Source],
         mirrors: Sequence[MirrorSource],
         options: RecoveryOptions,
@@ -358,7 +365,7 @@ def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> No
         remove_if_there(OS_DISK, temporary)
 
 
-def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
+def _missing_originals(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
     """Report missing plan and data, without which a run can be read but not resumed; rewrite spec.yaml if needed."""
     for path, stored in originals(place.folder, fold.story.blocks):
         if find_problem(path, stored):
@@ -369,7 +376,7 @@ def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]
         yield "the first record (run.started) is lost; what is left can be read, but not resumed"
 
 
-def _restore_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
+def _restore_spec_file(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
     """Rewrite spec.yaml, which is derived from the journal. A changed file of an existing run is only reported: the
     user may have edited it.
     """
@@ -386,7 +393,7 @@ def _restore_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]
     yield f"{SPEC_FILE} {problem}; it was rewritten from the journal"
 
 
-def _remove_sources(sources: Sequence[Source], place: RunPlace) -> bool:
+def _remove_sources(sources: Sequence[Source], place: RunLocation) -> bool:
     """Remove the source folder if the recovered run has everything in it. A folder with quarantined bytes is kept,
     because those are not copied. Mirrors are always kept.
     """
@@ -412,10 +419,10 @@ def begun_count(fold: Fold) -> int:
     return sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
 
 
-def bring_to(store: str, url: str, warn: Callable[[str], None], moved: TransferProgress) -> RunPlace:
+def restore_into(store: str, url: str, warn: Callable[[str], None], moved: TransferProgress) -> RunLocation:
     """Restore the run at a URL into a store, unless it is there already."""
     objects, experiment, run_id = only_run(url)
-    place = place_of(store, experiment, run_id)
+    place = run_location(store, experiment, run_id)
     if place.began:
         return place
     try:
@@ -429,7 +436,7 @@ def bring_to(store: str, url: str, warn: Callable[[str], None], moved: TransferP
     return place
 
 
-def check_mirror(mirror: Mirror | None, place: RunPlace, url: str) -> None:
+def check_mirror(mirror: Mirror | None, place: RunLocation, url: str) -> None:
     """UsageError if a resume would not write to the mirror at `url`, from which the run was restored."""
     source, _, _ = only_run(url)
     if mirror is not None and objects_of(mirror.url, place).url == source.url.rstrip("/"):
@@ -440,7 +447,3 @@ def check_mirror(mirror: Mirror | None, place: RunPlace, url: str) -> None:
         f"{place.run_id} was restored from {url}, but {now}; to keep writing to that mirror: "
         f"{place.command('resume', '--set', f'mirror.url={above}')}"
     )
-
-
-Wanted = RecoveryOptions
-"""The old name, still imported by cli/main.py and cli/commands/recover.py."""

@@ -12,7 +12,7 @@ from holdfast.files import read_file, replace_file
 from holdfast.journal.disk import OS_DISK, remove_if_there
 from holdfast.journal.mirror.pieces import FolderSource
 from holdfast.journal.mirror.restore import uid_of
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 
 
 class RecoveryNote(msgspec.Struct, frozen=True):
@@ -26,11 +26,11 @@ class RecoveryNote(msgspec.Struct, frozen=True):
     lost: int = 0
     warnings: tuple[str, ...] = ()
 
-    def write(self, place: RunPlace) -> None:
+    def write(self, place: RunLocation) -> None:
         replace_file(_path(place), msgspec.json.encode(self))
 
 
-def read_note(place: RunPlace, source: str, *, events: bool) -> RecoveryNote | None:
+def read_note(place: RunLocation, source: str, *, events: bool) -> RecoveryNote | None:
     """The note of an earlier call with the same source and the same `events`; None if there is none."""
     try:
         note = msgspec.json.decode(read_file(_path(place)), type=RecoveryNote)
@@ -39,15 +39,15 @@ def read_note(place: RunPlace, source: str, *, events: bool) -> RecoveryNote | N
     return note if (note.source, note.events) == (source, events) else None
 
 
-def is_recovered(place: RunPlace, note: RecoveryNote) -> bool:
+def is_recovered(place: RunLocation, note: RecoveryNote) -> bool:
     """Whether the run at `place` is the complete result that the note describes."""
     return bool(note.uid) and place.began and uid_of(FolderSource(place.folder)) == note.uid
 
 
-def remove_note(place: RunPlace) -> None:
+def remove_note(place: RunLocation) -> None:
     remove_if_there(OS_DISK, _path(place))
 
 
-def _path(place: RunPlace) -> str:
+def _path(place: RunLocation) -> str:
     above, name = os.path.split(place.folder)
     return os.path.join(above, f".recovered-{name}.json")

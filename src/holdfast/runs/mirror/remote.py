@@ -20,15 +20,15 @@ import msgspec
 from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
 from holdfast.files import open_or_create
 from holdfast.journal import Reader
-from holdfast.journal.mirror.pieces import MirrorSource, is_behind_records, is_no_blob
+from holdfast.journal.mirror.pieces import MirrorSource, is_copy_of_records, is_report_original
 from holdfast.journal.mirror.removal import refuse_removed, removed_run
 from holdfast.journal.mirror.restore import restore, uid_of
 from holdfast.journal.object_store import StoredObjects, is_url, open_objects
 from holdfast.journal.ownership.claims import Beat
 from holdfast.runs.mirror.claim import MirrorStatus, last_beat, read_mirror_status
 from holdfast.runs.mirror.recovery import CountingSource, TransferProgress, mirrored_runs, only_run
-from holdfast.runs.store.lookup import RunPlace, find_run, pick
-from holdfast.runs.summary import MirrorStanding, RunSummary
+from holdfast.runs.store.lookup import RunLocation, find_run, pick
+from holdfast.runs.summary import MirrorProgress, RunSummary
 from holdfast.state import Index, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
 
@@ -39,14 +39,14 @@ _held: dict[str, int] = {}
 """Open lock files of the copies that this process reads, by the copy's folder."""
 
 
-def find_to_read(store: str, name: str, moved: TransferProgress | None = None) -> RunPlace:
+def find_to_read(store: str, name: str, moved: TransferProgress | None = None) -> RunLocation:
     """Find a run in a store or a mirror; a run in a mirror is returned as an up-to-date copy."""
     if not is_url(name) and not is_url(store):
         return find_run(store, name)
     return fetch(*find_in_mirror(store, name), moved)
 
 
-def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunPlace]:
+def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunLocation]:
     """Find a run by its own URL, or by its name in the mirror at the URL `store`."""
     if is_url(name):
         objects, experiment, run_id = only_run(name)
@@ -59,17 +59,17 @@ def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunPlace]:
     return every[pick(places, name, store).url]
 
 
-def fetch_journal(url: str) -> RunPlace:
+def fetch_journal(url: str) -> RunLocation:
     """A copy with an up-to-date journal, to count records; plan and data are not fetched."""
-    return fetch(*find_in_mirror("", url), files=is_behind_records)
+    return fetch(*find_in_mirror("", url), files=is_copy_of_records)
 
 
 def fetch(
     objects: StoredObjects,
-    place: RunPlace,
+    place: RunLocation,
     moved: TransferProgress | None = None,
-    files: Callable[[str], bool] = is_no_blob,
-) -> RunPlace:
+    files: Callable[[str], bool] = is_report_original,
+) -> RunLocation:
     """Bring the copy up to date. One process at a time fetches; readers hold only the lock against eviction."""
     above = os.path.dirname(place.folder)
     try:
@@ -104,7 +104,7 @@ def _hold(above: str) -> None:
         fcntl.flock(handle, fcntl.LOCK_SH)
 
 
-def fetch_all(place: RunPlace, moved: TransferProgress | None = None) -> tuple[str, list[str]]:
+def fetch_all(place: RunLocation, moved: TransferProgress | None = None) -> tuple[str, list[str]]:
     """Fetch every object of a run, blobs included, for a full check. Returns the folder, which the caller must remove,
     and what could not be read.
     """
@@ -132,18 +132,18 @@ def _last_seen(status: MirrorStatus) -> float:
     return status.beat.lease.at if status.beat is not None and status.beat.lease is not None else 0.0
 
 
-def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
+def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunLocation:
     """The location of the cached copy of a run."""
     url = objects.url.rstrip("/")
     name = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
     above = entry_path("copies", name)
     if above is None:
         raise UsageError(f"there is no folder for copies of runs: set {FOLDER_VARIABLE} to one that can be written")
-    return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
+    return RunLocation(above, experiment, run_id, os.path.join(above, "run"), url)
 
 
 def _update_copy(
-    objects: StoredObjects, place: RunPlace, moved: TransferProgress | None, files: Callable[[str], bool]
+    objects: StoredObjects, place: RunLocation, moved: TransferProgress | None, files: Callable[[str], bool]
 ) -> None:
     """Fetch what is new. The caller holds the lock of the copy."""
     _, beat = last_beat(objects)  # before the journal: otherwise a run that ends in between would look interrupted
@@ -171,7 +171,7 @@ def _update_copy(
     keep_beat(place.folder, beat or Beat(0))
 
 
-def _is_replaced(place: RunPlace, source: MirrorSource) -> bool:
+def _is_replaced(place: RunLocation, source: MirrorSource) -> bool:
     """Whether the mirror now holds another run of the same name than the copy."""
     there = uid_of(source)
     return bool(there) and place.began and Reader(place.journal).uid not in ("", there)
@@ -242,6 +242,6 @@ def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> Mirro
         failed=lease.failed,
         unfinished=max(lease.planned - lease.finished - lease.failed, 0),
         folder=url,
-        mirror=MirrorStanding(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
+        mirror=MirrorProgress(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
     )
     return MirrorRun(summary, exact=standing.held or (beat.ended and lease.released))

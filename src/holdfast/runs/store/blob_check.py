@@ -7,16 +7,16 @@ import msgspec
 
 from holdfast.errors import JournalError
 from holdfast.journal import Entry, Reader
-from holdfast.journal.blobs import check_kept
+from holdfast.journal.blobs import check_blob_files
 from holdfast.plan import check_blobs
 from holdfast.records.decoder import decode
 from holdfast.records.facts import Step
 from holdfast.runs.execution.resume import stored_spec
-from holdfast.runs.store.lookup import RunPlace
+from holdfast.runs.store.lookup import RunLocation
 from holdfast.state import Fold
 
 
-def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
+def check_content(place: RunLocation, fold: Fold) -> Iterator[str]:
     """Yield a sentence for each missing or damaged blob. Data files that cannot be read are reported elsewhere."""
     if fold.story.started is None:
         return
@@ -27,10 +27,10 @@ def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
         return
     with contextlib.suppress(JournalError, OSError):
         yield from check_blobs(place.folder, spec, fold.story.cells, fold.story.inputs)
-        yield from check_kept(place.folder, _step_blobs(place))
+        yield from check_blob_files(place.folder, _step_blobs(place))
 
 
-def _step_blobs(place: RunPlace) -> Iterator[str]:
+def _step_blobs(place: RunLocation) -> Iterator[str]:
     """Digests of the sandbox files that steps refer to."""
     for each in Reader(place.journal).read(live=True):
         # the byte test avoids decoding the many steps without files

@@ -16,7 +16,7 @@ from holdfast.journal.verification import describe
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
 from holdfast.report.text import counted
 from holdfast.runs.execution.provenance import find_loss
-from holdfast.runs.store.lookup import RunPlace, not_begun
+from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.spec.source.loader import check_stored_spec
 from holdfast.state import Fold, Index, Standing, Story
 
@@ -52,7 +52,7 @@ class DamageReport(msgspec.Struct, frozen=True):
             raise DamagedError(sentence)
 
 
-def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only: bool = False) -> DamageReport:
+def find_damage(place: RunLocation, index: Index, standing: Standing, *, sizes_only: bool = False) -> DamageReport:
     """Check journal, plan and data of a run. DamagedError if `run.started` is lost, without which nothing can be shown.
 
     `standing` must be taken before the index is read. `sizes_only`: do not compute digests of plan and data.
@@ -73,7 +73,7 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
     return DamageReport(journal, plan, data, tail, tuple(flaws))
 
 
-def _check_counts(place: RunPlace, index: Index) -> None:
+def _check_counts(place: RunLocation, index: Index) -> None:
     """DamagedError if there are more answers than planned keys."""
     if index.unfinished < 0:
         raise DamagedError(
@@ -82,7 +82,7 @@ def _check_counts(place: RunPlace, index: Index) -> None:
         )
 
 
-def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
+def check_every_byte(place: RunLocation, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
     """The checks of `find_damage` for `verify`: without any cache, so that plan and data are read completely. `verify`
     checks the journal's own bytes itself. `standing` must be taken before the journal is read. `last_n`: the number of
     the last record.
@@ -98,7 +98,7 @@ def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standin
             yield f"{path}: the file has changed since it was written; its content can still be read"
 
 
-def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], answers: int) -> str:
+def find_missing_start(place: RunLocation, story: Story, damage: Sequence[Damage], answers: int) -> str:
     """Describe a run whose `run.started` is lost; empty if it has one, or never began."""
     if story.started is not None:
         return ""
@@ -112,7 +112,7 @@ def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], 
     return ""
 
 
-def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Standing) -> str:
+def find_missing_tail(place: RunLocation, story: Story, last_n: int, standing: Standing) -> str:
     """Describe a journal that ends before the last record that its lease acknowledged, or lacks the end record that the
     lease mentions; empty if neither is the case.
     """
@@ -128,7 +128,7 @@ def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Stan
     return f"{place.run_id}: {what}; {_advise(place)}"
 
 
-def _find_cut_before_copy(place: RunPlace, index: Index) -> str:
+def _find_cut_before_copy(place: RunLocation, index: Index) -> str:
     """Describe a journal that ends before a record that started.jsonl still has; empty if it does not. Damage that
     covers the record is reported separately.
     """
@@ -138,23 +138,23 @@ def _find_cut_before_copy(place: RunPlace, index: Index) -> str:
     return f"{place.run_id}: {what}; {_advise(place)}"
 
 
-def require_started(place: RunPlace, fold: Fold) -> None:
+def require_started(place: RunLocation, fold: Fold) -> None:
     """DamagedError if `run.started` is lost; UsageError if the run never began."""
     if fold.story.started is not None:
         return
     problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
     if problem:
         raise DamagedError(problem)
-    raise not_begun(place)
+    raise not_started_error(place)
 
 
-def require_originals(place: RunPlace, story: Story) -> None:
+def require_originals(place: RunLocation, story: Story) -> None:
     """DamagedError if plan or data differ from what the run recorded: they must not be used for requests or scores."""
     for flaw in check_originals(place.folder, story.blocks, {}):
         raise DamagedError(_describe_flaw(place, flaw))
 
 
-def _find_flaws(place: RunPlace, index: Index, sizes_only: bool) -> list[Flaw]:
+def _find_flaws(place: RunLocation, index: Index, sizes_only: bool) -> list[Flaw]:
     if sizes_only:
         return check_sizes(place.folder, index.story.blocks)
     stamps = dict(index.checked.stamps)
@@ -163,18 +163,18 @@ def _find_flaws(place: RunPlace, index: Index, sizes_only: bool) -> list[Flaw]:
     return flaws
 
 
-def _describe_flaw(place: RunPlace, flaw: Flaw) -> str:
+def _describe_flaw(place: RunLocation, flaw: Flaw) -> str:
     return f"{place.run_id}: {flaw}; {RESTORE}"
 
 
-def describe_unreadable(place: RunPlace, records: int) -> str:
+def describe_unreadable(place: RunLocation, records: int) -> str:
     """Describe a journal that no process writes and whose end cannot be read. The index does not count a damaged last
     line, because a live process may be writing it.
     """
     return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_advise(place)}"
 
 
-def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]:
+def _describe_losses(place: RunLocation, lost: Sequence[Damage]) -> tuple[str, ...]:
     if not lost:
         return ()
     records = sum(each.records_lost for each in lost)
@@ -183,5 +183,5 @@ def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]
     return (f"{place.run_id}: {what}; {_advise(place)}",)
 
 
-def _advise(place: RunPlace) -> str:
+def _advise(place: RunLocation) -> str:
     return f"restore it with: holdfast recover, or request what was lost again with: {place.command('resume')}"

@@ -29,7 +29,7 @@ from holdfast.runs.execution.provenance import (
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.fork import is_abandoned, remove_leftovers
 from holdfast.runs.run import Run
-from holdfast.runs.store.lookup import RunPlace, folders_in, remove_hidden
+from holdfast.runs.store.lookup import RunLocation, folders_in, remove_hidden
 from holdfast.state import Fold, is_held
 
 _FREE_BYTES_MIN = 1 << 30
@@ -57,7 +57,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     fix: Callable[[], None] | None = None
 
 
-def examine(store: str, only: RunPlace | None = None) -> Iterator[Diagnosis]:
+def examine(store: str, only: RunLocation | None = None) -> Iterator[Diagnosis]:
     """Yield everything that is wrong with a store, or with one run."""
     if only is None:
         yield from _examine_store(store)
@@ -109,7 +109,7 @@ def _remove_hidden_folders(experiment: str) -> None:
     remove_hidden(experiment)
 
 
-def _examine_run(place: RunPlace) -> Iterator[Diagnosis]:
+def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
     """Status, losses of the journal, damaged files and leftovers of one run."""
     fold = read_fold(place)
     if fold.story.started is None:
@@ -119,7 +119,7 @@ def _examine_run(place: RunPlace) -> Iterator[Diagnosis]:
     with Run(place, quiet=True) as run:
         summary = run.summary()
         report = run.damage_report
-        command = run.command_to_go_on(summary.reason)
+        command = run.suggest_resume_command(summary.reason)
     status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
@@ -142,7 +142,7 @@ def _examine_run(place: RunPlace) -> Iterator[Diagnosis]:
         yield from _examine_leftovers(place, fold)
 
 
-def _diagnose_missing_start(place: RunPlace, fold: Fold) -> Finding:
+def _diagnose_missing_start(place: RunLocation, fold: Fold) -> Finding:
     """The finding for a journal without `run.started`: lost, damaged, or never written."""
     spec = os.path.join(place.folder, SPEC_FILE)
     lost = find_loss(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
@@ -160,7 +160,7 @@ def _diagnose_missing_start(place: RunPlace, fold: Fold) -> Finding:
     return Finding("planned, and not begun", means, place.start_command(), place.run_id)
 
 
-def _examine_files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Diagnosis]:
+def _examine_files(place: RunLocation, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Diagnosis]:
     """Damaged plan and data, an edited or outdated spec.yaml, and links inside the run's folder."""
     for flaw in flaws:
         means = "the run cannot be resumed without it; recorded answers are not affected"
@@ -186,7 +186,7 @@ def _examine_files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterat
             yield Diagnosis(finding)
 
 
-def _restore_spec_file(place: RunPlace) -> None:
+def _restore_spec_file(place: RunLocation) -> None:
     path = os.path.join(place.folder, SPEC_FILE)
     with _locked(place):
         if os.path.lexists(path):
@@ -195,7 +195,7 @@ def _restore_spec_file(place: RunPlace) -> None:
         write_spec_file(place, read_fold(place).story)
 
 
-def _examine_leftovers(place: RunPlace, fold: Fold) -> Iterator[Diagnosis]:
+def _examine_leftovers(place: RunLocation, fold: Fold) -> Iterator[Diagnosis]:
     found = _find_leftovers(place, fold)
     if found:
         what = f"leftover files: {', '.join(map(os.path.basename, found))}"
@@ -204,7 +204,7 @@ def _examine_leftovers(place: RunPlace, fold: Fold) -> Iterator[Diagnosis]:
         yield Diagnosis(finding, lambda: _remove_leftover_files(place))
 
 
-def _find_leftovers(place: RunPlace, fold: Fold) -> list[str]:
+def _find_leftovers(place: RunLocation, fold: Fold) -> list[str]:
     """Temporary files, stale control requests, and plan or data blocks that no record refers to. If the journal has
     losses, blocks are never leftovers, because the record of a block may be among the losses.
     """
@@ -220,7 +220,7 @@ def _find_leftovers(place: RunPlace, fold: Fold) -> list[str]:
     return found
 
 
-def _remove_leftover_files(place: RunPlace) -> None:
+def _remove_leftover_files(place: RunLocation) -> None:
     """Remove the leftovers that still are some under the lock: a process may have started in the meantime."""
     with _locked(place):
         for path in _find_leftovers(place, read_fold(place)):
@@ -229,14 +229,10 @@ def _remove_leftover_files(place: RunPlace) -> None:
 
 
 @contextlib.contextmanager
-def _locked(place: RunPlace) -> Iterator[None]:
+def _locked(place: RunLocation) -> Iterator[None]:
     """Hold the run's lock: fixes write, so no other process may."""
     lock = Lock(place.folder)
     try:
         yield
     finally:
         lock.release()
-
-
-mend = fix
-"""The old name, still imported by cli/commands/maintenance.py."""

@@ -1,7 +1,7 @@
 """Finds runs in a store by id, unique prefix, `latest` or folder, makes new run ids, and suggests commands for a run.
 
-A store is a folder; mirrors are read elsewhere. `RunPlace` is the identity of a run on disk. Folders whose names begin
-with a dot are never runs: they are left by processes that were making or removing a run.
+A store is a folder; mirrors are read elsewhere. `RunLocation` is the identity of a run on disk. Folders whose names
+begin with a dot are never runs: they are left by processes that were making or removing a run.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ _NOUNS = [
 ]
 
 
-class RunPlace(msgspec.Struct, frozen=True):
+class RunLocation(msgspec.Struct, frozen=True):
     """Where a run is: its folder, and the names that lead to it."""
 
     store: str
@@ -189,10 +189,10 @@ def default_store() -> str:
     return os.environ.get("HOLDFAST_STORE") or "runs"
 
 
-def place_of(store: str, experiment: str, run_id: str) -> RunPlace:
+def run_location(store: str, experiment: str, run_id: str) -> RunLocation:
     refuse_url(store)
     folder = run_folder(store, experiment, run_id)
-    return RunPlace(os.path.abspath(store), experiment, run_id, folder)
+    return RunLocation(os.path.abspath(store), experiment, run_id, folder)
 
 
 def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | None = None) -> str:
@@ -201,18 +201,18 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{chosen.choice(_ADJECTIVES)}-{chosen.choice(_NOUNS)}"
 
 
-def runs_in(store: str) -> Iterator[RunPlace]:
+def runs_in(store: str) -> Iterator[RunLocation]:
     """Every run of a store, ordered by experiment and id; also runs whose journal is lost."""
     return (place for place in folders_in(store) if place.began or place.has_begun_files)
 
 
-def newest_runs(store: str, experiment: str, count: int) -> list[RunPlace]:
+def newest_runs(store: str, experiment: str, count: int) -> list[RunLocation]:
     """At most `count` runs of an experiment, the last written first."""
     found = [place for place in runs_in(store) if place.experiment == experiment]
     return sorted(found, key=_written_at, reverse=True)[:count]
 
 
-def folders_in(store: str) -> Iterator[RunPlace]:
+def folders_in(store: str) -> Iterator[RunLocation]:
     """Every folder of a run, also of one that has not begun or has lost its journal. UsageError if the folder is a
     mirror instead of a store.
     """
@@ -226,7 +226,7 @@ def folders_in(store: str) -> Iterator[RunPlace]:
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
             if name.startswith("."):  # being made or removed
                 continue
-            place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
+            place = RunLocation(store, unquote(experiment), unquote(name), os.path.join(above, name))
             if _is_mirror(place.folder):
                 is_mirror = True
             elif place.began or any(os.path.lexists(os.path.join(place.folder, each)) for each in _FILES):
@@ -259,7 +259,7 @@ def _mirror_error(path: str) -> UsageError:
     return UsageError(f"{path} is a mirror; write it as a URL: {shlex.quote(f'file://{path}')}")
 
 
-def find_run(store: str, name: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
+def find_run(store: str, name: str, search: Callable[[str], Iterator[RunLocation]] = runs_in) -> RunLocation:
     """Find the run that `name` (id, prefix, `latest` or folder) means among those that `search` yields. UsageError if
     there is none, or more than one.
     """
@@ -268,7 +268,7 @@ def find_run(store: str, name: str, search: Callable[[str], Iterator[RunPlace]] 
         refuse_mirror(name)
         folder = os.path.abspath(name)
         above, run_id = os.path.split(folder)
-        return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(run_id), folder)
+        return RunLocation(os.path.dirname(above), unquote(os.path.basename(above)), unquote(run_id), folder)
     every = list(search(store))
     if not every:
         raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
@@ -277,7 +277,7 @@ def find_run(store: str, name: str, search: Callable[[str], Iterator[RunPlace]] 
     return pick(every, name, store)
 
 
-def _written_at(place: RunPlace) -> int:
+def _written_at(place: RunLocation) -> int:
     """When the run was last written; 0 if it was removed in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(place.journal if place.began else place.folder).st_mtime_ns
@@ -293,7 +293,7 @@ def refuse_url(text: str) -> None:
         )
 
 
-def pick(every: Sequence[RunPlace], name: str, store: str) -> RunPlace:
+def pick(every: Sequence[RunLocation], name: str, store: str) -> RunLocation:
     """Choose a run by its id, experiment/id, or a unique prefix of its id. UsageError otherwise, with a suggestion."""
     exact = [place for place in every if name in (place.run_id, f"{place.experiment}/{place.run_id}")]
     found = exact or [place for place in every if place.run_id.startswith(name)]
@@ -311,12 +311,12 @@ def pick(every: Sequence[RunPlace], name: str, store: str) -> RunPlace:
 _BUDGET_REASON = "budget: limits.run."
 
 
-def not_begun(place: RunPlace) -> UsageError:
+def not_started_error(place: RunLocation) -> UsageError:
     """The error of commands that need `run.started`, for a run whose process died before writing it."""
     return UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {place.start_command()}")
 
 
-def command_to_go_on(place: RunPlace, reason: str, limits: RunLimits | None) -> str:
+def suggest_resume_command(place: RunLocation, reason: str, limits: RunLimits | None) -> str:
     """The command that continues a run. `reason`: that of its status. After a budget stop, a plain resume would stop at
     once, so the command doubles the limit. `limits`: None for a run that has not begun, which must be started.
     """

@@ -21,12 +21,12 @@ from holdfast.journal.mirror.pieces import FolderSource, MirrorSource
 from holdfast.journal.mirror.removal import refuse_removed, remove_run, removed_run
 from holdfast.journal.mirror.restore import uid_of
 from holdfast.journal.object_store import Objects, open_objects
-from holdfast.journal.ownership.claims import Patience
+from holdfast.journal.ownership.claims import TakeoverTiming
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
 from holdfast.runs.mirror.recovery import only_run
 from holdfast.runs.mirror.recovery_note import remove_note
 from holdfast.runs.run import Run
-from holdfast.runs.store.lookup import RunPlace, hide_folder, runs_in
+from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary
 from holdfast.state import stamp_of, standing_of
 from holdfast.state.cache import remove_stale
@@ -47,10 +47,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     """Whether to keep the newest run of each experiment, whatever its age and size."""
 
 
-class Doomed(msgspec.Struct, frozen=True):
+class RemovalCandidate(msgspec.Struct, frozen=True):
     """A run selected for removal, and why."""
 
-    place: RunPlace
+    place: RunLocation
     bytes: int
     created: str
     why: str
@@ -63,12 +63,12 @@ class Doomed(msgspec.Struct, frozen=True):
 
 
 class _Candidate(msgspec.Struct, frozen=True):
-    place: RunPlace
+    place: RunLocation
     summary: RunSummary
     stamp: str
 
 
-def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> list[Doomed]:
+def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> list[RemovalCandidate]:
     """The runs that the rules select, the oldest first."""
     every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
     why: dict[str, str] = {}
@@ -94,27 +94,27 @@ def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> lis
                 why[each.place.folder] = "to make room"
                 left -= each.summary.bytes
     return [
-        Doomed(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
+        RemovalCandidate(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
         for each in every
         if each.place.folder in why and _is_removable(each.summary, policy) and not _is_newest(each, newest)
     ]
 
 
-def named(places: Sequence[RunPlace]) -> list[Doomed]:
+def named(places: Sequence[RunLocation]) -> list[RemovalCandidate]:
     """Select runs that the user named, whatever their status. HeldError if one is being written."""
     for place in places:
         if standing_of(place.folder).held:
             raise HeldError(f"{place.run_id} is being written by a live process: stop it first")
     unique = {place.folder: place for place in places}
-    return [Doomed(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
+    return [RemovalCandidate(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
 
 
-def remove(doomed: Doomed) -> None:
+def remove(doomed: RemovalCandidate) -> None:
     """Remove a run. A crash leaves the run unchanged, or a hidden folder. UsageError if the run has changed since it
     was selected; HeldError if a live process writes it, here or in its mirror.
     """
     if doomed.place.url:
-        remove_run(open_objects(doomed.place.url), patience=Patience(expiry_seconds()))
+        remove_run(open_objects(doomed.place.url), patience=TakeoverTiming(expiry_seconds()))
         return
     if os.path.islink(doomed.place.folder):
         raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
@@ -131,13 +131,13 @@ def remove(doomed: Doomed) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _remove_or_note_mirror(doomed: Doomed) -> None:
+def _remove_or_note_mirror(doomed: RemovalCandidate) -> None:
     """Remove the mirror, or note that it stays. Called before the folder is renamed: a crash in between leaves only a
     harmless note beside the run.
     """
     objects = open_objects(doomed.mirror)
     if doomed.mirror_goes or _is_half_removed(objects):
-        remove_run(objects, uid_of(FolderSource(doomed.place.folder)), Patience(expiry_seconds()))
+        remove_run(objects, uid_of(FolderSource(doomed.place.folder)), TakeoverTiming(expiry_seconds()))
         forget_removal(doomed.place)
     else:
         note_removal(doomed.place, doomed.mirror)
@@ -151,7 +151,7 @@ def _is_half_removed(objects: Objects) -> bool:
         return False
 
 
-def named_in_mirror(url: str) -> Doomed:
+def select_in_mirror(url: str) -> RemovalCandidate:
     """Select the run at a URL in a mirror for removal there. UsageError if it is removed already."""
     objects, experiment, run_id = only_run(url)
     try:
@@ -163,17 +163,17 @@ def named_in_mirror(url: str) -> Doomed:
     except StoreError as error:
         raise UsageError(str(error)) from error
     url = objects.url.rstrip("/")
-    place = RunPlace(url.rsplit("/", 2)[0], experiment, run_id, url, url)
-    return Doomed(place, size, "", "named", mirror=url, mirror_goes=True)
+    place = RunLocation(url.rsplit("/", 2)[0], experiment, run_id, url, url)
+    return RemovalCandidate(place, size, "", "named", mirror=url, mirror_goes=True)
 
 
-def with_mirror(doomed: Doomed, *, goes: bool) -> Doomed:
+def with_mirror(doomed: RemovalCandidate, *, goes: bool) -> RemovalCandidate:
     """Add the URL of the run's mirror. `goes`: whether the mirror is removed as well."""
     url = _mirror_url(doomed.place)
     return msgspec.structs.replace(doomed, mirror=url, mirror_goes=goes and bool(url))
 
 
-def _mirror_url(place: RunPlace) -> str:
+def _mirror_url(place: RunLocation) -> str:
     """The URL of the run in its mirror; empty if it has no mirror, or its spec cannot be read."""
     try:
         with Run(place) as run:
@@ -223,7 +223,3 @@ def _days_ago(now: float, days: float | None) -> str:
     if days is None:
         return ""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(now - days * 86400, 0)))
-
-
-Policy = RetentionPolicy
-"""The old name, still imported by cli/commands/maintenance.py."""

@@ -25,8 +25,8 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.files import open_own_file
 from holdfast.runs.execution.user_modules import references_of
-from holdfast.runs.store.lookup import RunPlace
-from holdfast.score import BUILT_IN as BUILT_IN_SCORERS
+from holdfast.runs.store.lookup import RunLocation
+from holdfast.score import SCORERS as BUILT_IN_SCORERS
 from holdfast.solve.registry import BUILT_IN as BUILT_IN_SOLVERS
 from holdfast.solve.tools.mcp import servers_in
 from holdfast.spec import Spec
@@ -95,7 +95,7 @@ def executed_by(spec: Spec, source: str) -> Executed:
     return Executed(_distinct(code), os.path.dirname(source), _distinct(commands), _distinct(sent), _distinct(files))
 
 
-def require_trust(place: RunPlace, uid: str, executed: Executed, *, given: bool) -> None:
+def require_trust(place: RunLocation, uid: str, executed: Executed, *, given: bool) -> None:
     """UsageError if this user neither made the run nor trusts it. `given`: whether the user passed `--trust`; if so,
     the run is added to the list.
     """
@@ -136,7 +136,7 @@ def remember(uid: str, executed: Executed) -> None:
         )
 
 
-def pass_on(uid: str, copy: str, executed: Executed) -> None:
+def copy_trust(uid: str, copy: str, executed: Executed) -> None:
     """Trust the copy of a run, made here under another uid, if the run is trusted."""
     if _entry(uid, executed) in _read_lines():
         remember(copy, executed)

@@ -21,10 +21,10 @@ from typing import Any
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.sandbox.confinement import (
     PLAIN,
+    CommandLimits,
+    CommandResult,
     Folder,
     Launch,
-    Limits,
-    Ran,
     SandboxFailedError,
     make_folders,
     remove_folder,
@@ -85,11 +85,11 @@ async def code_tests(
     """
     block = code(answer.text, "python") or code(answer.text)
     parts = [_column(sample, before) if before else "", answer.text if block is None else block]
-    limits = Limits(seconds, memory_mb, files_mb=16, processes=32)
+    limits = CommandLimits(seconds, memory_mb, files_mb=16, processes=32)
     return await _run({_CODE: "\n\n".join(parts), _TESTS: _column(sample, tests)}, limits)
 
 
-async def _run(files: dict[str, str], limits: Limits) -> Score:
+async def _run(files: dict[str, str], limits: CommandLimits) -> Score:
     """Run the files in the sandbox. A cancellation kills the command and removes the folder before it propagates."""
     path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
@@ -105,7 +105,7 @@ async def _run(files: dict[str, str], limits: Limits) -> Score:
     return _score(ran, secret)
 
 
-def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) -> Ran:
+def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) -> CommandResult:
     folder = Folder(path, "score")
     make_folders(folder)
     for name, source in files.items():
@@ -114,7 +114,7 @@ def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) ->
     return call.run([sys.executable, "-I", "-c", _RUNNER], secret.encode())
 
 
-def _score(ran: Ran, secret: str) -> Score:
+def _score(ran: CommandResult, secret: str) -> Score:
     """Return the score. SandboxFailedError if another process killed the code, because that is not its fault."""
     errors = ran.stderr.strip().splitlines()
     if ran.why == "stopped":

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.anomalies import refusal_in
 from holdfast.score.definition import Scorer, scorer, shorten
-from holdfast.score.results import as_number, judge
+from holdfast.score.results import as_number, score_answer
 from holdfast.score.scorers.text import exact_match
 
 Number = bool | float
@@ -77,7 +77,7 @@ async def when(
     chosen = then if holds else otherwise
     if chosen is None:
         return Score(None, f"{test.name} does not hold")
-    scores = await judge(chosen, sample, answer, ctx)
+    scores = await score_answer(chosen, sample, answer, ctx)
     return {name.removeprefix(chosen.name).removeprefix("."): score for name, score in scores.items()}
 
 
@@ -146,7 +146,7 @@ async def _extreme(of: Sequence[Scorer], given: tuple[Sample, Answer, Any], lowe
 
 async def _values(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> dict[str, Number | None]:
     """Return the values of a part's scores by name. Bools stay bools."""
-    scores = await judge(part, sample, answer, ctx)
+    scores = await score_answer(part, sample, answer, ctx)
     if part.name in scores:  # the other scores are single votes of a panel
         scores = {part.name: scores[part.name]}
     return {name: _value(name, score.value) for name, score in scores.items()}

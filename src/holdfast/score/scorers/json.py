@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer, shorten
 from holdfast.score.extractors import find_json
-from holdfast.score.worker_process import apart
+from holdfast.score.worker_process import run_in_worker_async
 
 _SECONDS_MAX = 5.0
 _SHOWN_PATH = 10
@@ -50,7 +50,7 @@ def _check_schema(schema: dict[str, Any]) -> str:
 @scorer(check=_check_schema)
 async def json_schema(sample: Sample, answer: Answer, schema: dict[str, Any]) -> Score:
     """The answer's JSON is valid for a JSON Schema. References in the schema must point into the schema itself."""
-    problem: str = await apart(_SECONDS_MAX, f"{__name__}:violation", answer.text, schema)
+    problem: str = await run_in_worker_async(_SECONDS_MAX, f"{__name__}:violation", answer.text, schema)
     return Score(not problem, problem)
 
 

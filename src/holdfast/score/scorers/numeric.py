@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer, shorten
 from holdfast.score.scorers.text import references
-from holdfast.score.worker_process import apart
+from holdfast.score.worker_process import run_in_worker_async
 
 _DIGITS_MAX = 4000  # Python refuses to parse longer integers
 _EXPONENT_MAX = 1000
@@ -228,7 +228,7 @@ async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
     targets = references(sample.target)
     if not targets:
         return Score(None, "the sample has no target")
-    same, read = await apart(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], targets, digits)
+    same, read = await run_in_worker_async(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], targets, digits)
     return Score(same, f"read {shorten(read)}" if read else "no expression in the answer")
 
 

@@ -26,5 +26,5 @@ SECTIONS = {
 }
 """All scorers, by section of docs/scorers.md."""
 
-BUILT_IN = {scorer.name: scorer for section in SECTIONS.values() for scorer in section}
+SCORERS = {scorer.name: scorer for section in SECTIONS.values() for scorer in section}
 """All scorers, by the name that a spec uses."""

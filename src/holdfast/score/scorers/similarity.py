@@ -15,7 +15,7 @@ from holdfast.score.definition import requires, scorer
 from holdfast.score.extractors import code, normalized
 from holdfast.score.identity import version_of
 from holdfast.score.scorers.text import references
-from holdfast.score.worker_process import apart
+from holdfast.score.worker_process import run_in_worker_async
 
 CHARACTERS_MAX = 100_000
 _PAIRS_MAX = 2_000_000
@@ -229,7 +229,9 @@ async def codebleu(
     longest = max(map(len, (text, *targets)))
     if longest > CHARACTERS_MAX:
         return Score(None, f"code of {longest} characters; at most {CHARACTERS_MAX} are compared")
-    parts = await apart(_SECONDS_MAX, f"{__name__}:code_similarities", text, targets, language, list(weights))
+    parts = await run_in_worker_async(
+        _SECONDS_MAX, f"{__name__}:code_similarities", text, targets, language, list(weights)
+    )
     value = parts.pop("codebleu")
     return Score(_clamp(value), "", parts)
 

@@ -7,7 +7,7 @@ and returned texts of these tools are part of recorded requests: changing one ma
 import sys
 
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.confinement import Ran
+from holdfast.sandbox.confinement import CommandResult
 from holdfast.solve.tools.tool import Tool, tool
 from holdfast.solve.tools.workplace import Workplace
 
@@ -72,7 +72,7 @@ async def _run(ctx: Workplace, argv: list[str]) -> str:
     return _format(ran, ctx)
 
 
-def _format(ran: Ran, ctx: Workplace) -> str:
+def _format(ran: CommandResult, ctx: Workplace) -> str:
     """Return output, then errors, then how the command ended if it failed."""
     parts = [ran.stdout.rstrip("\n")]
     if ran.err.head:

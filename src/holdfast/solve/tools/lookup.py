@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from holdfast.errors import SpecError, told
+from holdfast.errors import SpecError, describe_error
 from holdfast.solve.tools.built_in import TOOLS
 from holdfast.solve.tools.mcp import ToolSource, read_server
 from holdfast.solve.tools.tool import Tool, as_tool
@@ -27,7 +27,7 @@ def find_function(name: Any, place: str) -> Callable[..., Any]:
     try:
         found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except Exception as error:
-        raise SpecError(f"{place}: {name!r} cannot be imported: {told(error)}") from error
+        raise SpecError(f"{place}: {name!r} cannot be imported: {describe_error(error)}") from error
     return as_function(found, name, place)
 
 

@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any, cast
 
 import msgspec
 
-from holdfast.errors import HoldfastError, SpecError, told
+from holdfast.errors import HoldfastError, SpecError, describe_error
 from holdfast.records.facts import Failure
 from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
 from holdfast.solve.context import Context, ToolFailedError
@@ -270,7 +270,7 @@ def _is_lost(error: BaseException) -> bool:
 def _message_of(error: BaseException) -> str:
     leaf = _leaf(error)
     ours = isinstance(leaf, HoldfastError) or getattr(leaf, "code", None) is not None
-    return str(leaf) if ours else told(leaf)
+    return str(leaf) if ours else describe_error(leaf)
 
 
 def _leaf(error: BaseException) -> BaseException:

@@ -16,9 +16,9 @@ from typing import Any, overload
 
 import msgspec
 
-from holdfast.errors import HoldfastError, SpecError, told
+from holdfast.errors import HoldfastError, SpecError, describe_error
 from holdfast.records import writable
-from holdfast.records.facts import Called, Failure, Step
+from holdfast.records.facts import Failure, Step, ToolCall
 from holdfast.records.redaction import redact
 from holdfast.sandbox.confinement import SandboxError
 from holdfast.solve.tools.workplace import Workplace
@@ -237,7 +237,7 @@ class LimitError(HoldfastError):
         self.kind = kind
 
 
-async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
+async def call_tool(tool: Tool, called: ToolCall, workplace: Workplace) -> Step:
     """Call a tool and return its step. An exception becomes the step's failure, which the solver sees. SandboxError is
     raised: it ends the attempt.
     """
@@ -252,11 +252,11 @@ async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
     except HoldfastError as error:
         return _failed(tool, called, str(error), workplace)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        return _failed(tool, called, told(error), workplace)
+        return _failed(tool, called, describe_error(error), workplace)
     return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, value=value)
 
 
-async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step:
+async def recover_call(tool: Tool, called: ToolCall, workplace: Workplace) -> Step:
     """Return the step of a call that a dead process had begun, by its `recover`; LimitError if it has none."""
     if tool.recover is None:
         raise LimitError(
@@ -268,7 +268,7 @@ async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step
     return msgspec.structs.replace(await call_tool(found, called, workplace), once=True)
 
 
-def _failed(tool: Tool, called: Called, message: str, workplace: Workplace) -> Step:
+def _failed(tool: Tool, called: ToolCall, message: str, workplace: Workplace) -> Step:
     """Redact before cutting: half a secret would stay."""
     failure = Failure("tool", writable(redact(message, workplace.secrets))[:_MESSAGE_MAX])
     return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=failure)

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Files
+from holdfast.records.facts import FileChanges
 from holdfast.records.references import parse_reference
 from holdfast.records.samples import Sample
 from holdfast.sandbox.box import Box, ReadFile
@@ -46,7 +46,7 @@ class Workplace:
             self._box = self._open_box()
         return self._box
 
-    def note_files(self, files: Files) -> None:
+    def note_files(self, files: FileChanges) -> None:
         """Note the changes in the sandbox of a step that is being delivered."""
         if self.box is not None:
             self.box.note(files)

@@ -28,7 +28,7 @@ from holdfast.models.credentials import Guard, GuardedProvider
 from holdfast.models.failures import AskFailedError
 from holdfast.models.opening import identity_of, open_provider
 from holdfast.models.pacing.breaker import Streak
-from holdfast.models.pacing.pace import Limits, Pace
+from holdfast.models.pacing.pace import Pace, PaceLimits
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.rate_limits import quotas_in
 from holdfast.models.pacing.retries import Again
@@ -393,9 +393,9 @@ class _IsolatedProvider:
         await self._provider.close()
 
 
-def _pace_limits(model: Model) -> Limits:
+def _pace_limits(model: Model) -> PaceLimits:
     """With `request_retries: 0` there is no patience either: the user wants to see every failure at once."""
-    return Limits(
+    return PaceLimits(
         model.max_connections,
         model.adaptive,
         model.requests_per_minute,

@@ -89,7 +89,7 @@ class Identity(msgspec.Struct, frozen=True):
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CacheEntry(msgspec.Struct, frozen=True):
     """A file or folder of the cache."""
 
     path: str
@@ -223,7 +223,7 @@ def _bytes_max() -> int:
         return BYTES_MAX
 
 
-def _entries(root: str) -> Iterator[Entry]:
+def _entries(root: str) -> Iterator[CacheEntry]:
     for kind in _KINDS:
         try:
             found = list(os.scandir(os.path.join(root, kind)))
@@ -234,7 +234,7 @@ def _entries(root: str) -> Iterator[Entry]:
                 about = each.stat(follow_symlinks=False)
                 is_folder = each.is_dir(follow_symlinks=False)
                 size = _size_of(each.path) if is_folder else about.st_size
-                yield Entry(each.path, size, about.st_mtime, is_folder)
+                yield CacheEntry(each.path, size, about.st_mtime, is_folder)
 
 
 def _size_of(folder: str) -> int:

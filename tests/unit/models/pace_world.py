@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.models import ModelError
-from holdfast.models.pacing.pace import Limits, Pace
+from holdfast.models.pacing.pace import Pace, PaceLimits
 
 _REFUSAL_SECONDS = 0.01
 
@@ -38,7 +38,7 @@ class Server(NamedTuple):
     lanes: int | None = None
 
 
-def work(limits: Limits, server: Server, seconds: float) -> Told:
+def work(limits: PaceLimits, server: Server, seconds: float) -> Told:
     """Let a client send whenever its pace lets it."""
     pace, now, inside, most = Pace(limits), 0.0, 0, 0
     told = Told({}, {}, 0)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from holdfast.models import Kind, ModelError
 from holdfast.models.pacing.breaker import TRIPS_AFTER, TRIPS_AFTER_REQUESTS
-from holdfast.models.pacing.pace import Limits, Pace
+from holdfast.models.pacing.pace import Pace, PaceLimits
 from holdfast.models.pacing.rate_limits import Quota
 from tests.unit.models.pace_world import Server, work
 
 
 def pace(**limits: Any) -> Pace:
-    return Pace(Limits(**{"ceiling": 100, "adaptive": False, "patience_seconds": 60.0, **limits}))
+    return Pace(PaceLimits(**{"ceiling": 100, "adaptive": False, "patience_seconds": 60.0, **limits}))
 
 
 def fail(paced: Pace, now: float, kind: Kind, retry_after: float | None = None, request: int = 0) -> bool:
@@ -248,13 +248,13 @@ def test_another_pace_counts_at_once() -> None:
     paced = pace(requests_per_minute=1)
     paced.sent(0.0)
     assert paced.wait(0.0) > 50
-    paced.change(Limits(ceiling=100, adaptive=False))
+    paced.change(PaceLimits(ceiling=100, adaptive=False))
     assert paced.wait(0.0) == 0.0
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.sampled_from([0.1, 1.0, 7.0]))
 def test_all_work_gets_done_whatever_a_server_bears(ceiling: int, bears: int, latency: float) -> None:
-    told = work(Limits(ceiling=ceiling), Server(latency, lambda now: bears), 20 * latency + 20)
+    told = work(PaceLimits(ceiling=ceiling), Server(latency, lambda now: bears), 20 * latency + 20)
     assert told.most <= ceiling
     assert told.answers >= 0.5 * min(ceiling, bears) * (20 * latency + 20) / latency - 2 * ceiling
 

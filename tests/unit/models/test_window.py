@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.pacing.pace import Limits
+from holdfast.models.pacing.pace import PaceLimits
 from holdfast.models.pacing.window import START, UNHEARD_MAX, Window
 from tests.unit.models.pace_world import Server, work
 
@@ -15,7 +15,7 @@ SECONDS = 60
 
 @pytest.mark.parametrize("bears", [1, 3, 10, 50, 200, 400])
 def test_nine_tenths_of_what_a_server_bears_are_used_after_a_few_round_trips(bears: int) -> None:
-    told = work(Limits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
+    told = work(PaceLimits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
     reached = next(second for second in range(SECONDS) if told.answered.get(second, 0) >= 0.9 * bears)
     assert reached <= 6
     assert told.per_second(30, SECONDS) >= 0.9 * bears
@@ -24,14 +24,14 @@ def test_nine_tenths_of_what_a_server_bears_are_used_after_a_few_round_trips(bea
 @pytest.mark.parametrize("bears", [3, 10, 50, 200, 400])
 def test_few_requests_are_wasted_on_refusals(bears: int) -> None:
     """Once it is known how much the server bears, hardly any."""
-    told = work(Limits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
+    told = work(PaceLimits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
     late = sum(count for second, count in told.refused.items() if second >= 30)
     assert late <= 0.04 * told.per_second(30, SECONDS) * 30
     assert told.refusals <= 2 * bears + 30
 
 
 def test_a_server_that_bears_more_is_soon_given_more_and_one_that_bears_less_less() -> None:
-    told = work(Limits(ceiling=800), Server(bears=lambda now: 50 if now < 60 else 500 if now < 120 else 20), 180)
+    told = work(PaceLimits(ceiling=800), Server(bears=lambda now: 50 if now < 60 else 500 if now < 120 else 20), 180)
     assert told.per_second(110, 120) > 450
     assert 18 <= told.per_second(125, 180) <= 20
     assert sum(count for second, count in told.refused.items() if second >= 122) < 60
@@ -39,19 +39,19 @@ def test_a_server_that_bears_more_is_soon_given_more_and_one_that_bears_less_les
 
 def test_a_queue_at_the_server_is_not_filled_without_end() -> None:
     """Nothing is refused: only that answers come no faster says that it is enough."""
-    told = work(Limits(ceiling=800), Server(lanes=40), SECONDS)
+    told = work(PaceLimits(ceiling=800), Server(lanes=40), SECONDS)
     assert told.most <= 8 * 40
     assert told.per_second(30, SECONDS) == pytest.approx(40, rel=0.03)
 
 
 def test_a_slow_model_is_asked_as_often_as_before_after_a_moment() -> None:
     """Sixty-four at a time, though the first answer comes after five seconds."""
-    told = work(Limits(ceiling=64), Server(latency_seconds=5.0), 30)
+    told = work(PaceLimits(ceiling=64), Server(latency_seconds=5.0), 30)
     assert told.answered.get(5) == 64
 
 
 def test_without_an_answer_no_more_are_sent_than_everybody_may() -> None:
-    told = work(Limits(ceiling=5000), Server(latency_seconds=60.0), 59)
+    told = work(PaceLimits(ceiling=5000), Server(latency_seconds=60.0), 59)
     assert told.most == UNHEARD_MAX
 
 

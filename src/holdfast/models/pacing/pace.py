@@ -24,7 +24,7 @@ _WEIGHT = 0.1
 """Weight of the latest answer in the moving average of output tokens."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PaceLimits(msgspec.Struct, frozen=True):
     """The spec's limits for one model."""
 
     ceiling: int = 64
@@ -37,7 +37,7 @@ class Limits(msgspec.Struct, frozen=True):
 class Pace:
     """The limiter of one model. For each request call `sent`, then one of `answered`, `failed` and `dropped`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PaceLimits) -> None:
         self.in_flight = 0
         self.window = Window(limits.ceiling, limits.adaptive)
         self.breaker = Breaker(limits.patience_seconds)
@@ -53,7 +53,7 @@ class Pace:
         self._output_tokens = 0.0
         self.change(limits)
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: PaceLimits) -> None:
         """Replace the spec's limits."""
         self.window.change(limits.ceiling, limits.adaptive)
         self.breaker.patience_seconds = limits.patience_seconds

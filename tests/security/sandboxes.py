@@ -33,7 +33,7 @@ PRIVATE_MEMORY_ONLY = (
     "usage.UsageWatch._counted_memory = lambda self, pids, deleted: "
     "1024 * sum(usage.field_kb(f'/proc/{pid}/status', 'RssAnon:') for pid in pids)"
 )
-UNCOUNTED_FILES = "usage.Files.is_exceeded = lambda self, deleted: False"
+UNCOUNTED_FILES = "usage.FolderUsage.is_exceeded = lambda self, deleted: False"
 WITH_CAPABILITIES = "kernel.drop_capabilities = lambda: None"
 
 LIBC = "import ctypes, os, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"

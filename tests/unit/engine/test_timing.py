@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.engine.client import ModelClient
-from holdfast.models.pacing.pace import Limits, Pace
+from holdfast.models.pacing.pace import Pace, PaceLimits
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.timing import begin_timing
 from holdfast.records.facts import Timing
@@ -77,7 +77,7 @@ def test_requests_a_minute_hold_back_all_who_wait_and_each_of_them_counts_it() -
 
 def test_a_pause_that_ended_while_nobody_looked_counts_no_longer_than_it_was() -> None:
     now = 0.0
-    pace = Pace(Limits(requests_per_minute=6))
+    pace = Pace(PaceLimits(requests_per_minute=6))
     turns = RequestQueue(pace, lambda: now)
     assert turns.take(0.0)
     before = turns.limited_seconds(0.0)
@@ -91,7 +91,7 @@ def test_whoever_waits_behind_others_for_a_rate_is_held_by_it_all_the_while() ->
 
     async def run() -> float:
         nonlocal now
-        turns = RequestQueue(Pace(Limits(requests_per_minute=6)), lambda: now)
+        turns = RequestQueue(Pace(PaceLimits(requests_per_minute=6)), lambda: now)
         assert turns.take(0.0)
         before = turns.limited_seconds(now)
         waiting = [asyncio.ensure_future(turns.wait(0.0, first=False)) for _ in range(3)]

@@ -83,7 +83,7 @@ def test_a_copy_that_is_not_covered_stays(cut: Kept, tmp_path: Path, monkeypatch
     """One of its files could not be brought over."""
     (cut.journal.parent / "blobs").mkdir()
     (cut.journal.parent / "blobs" / ("a" * 64)).write_text("a blob")
-    monkeypatch.setattr("holdfast.journal.mirror.restore._bring_files", lambda *given, **named: False)
+    monkeypatch.setattr("holdfast.journal.mirror.restore._fetch_files", lambda *given, **named: False)
     found = recover(str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new")))
     assert not found.cleaned
     assert (cut.journal.parent / "blobs" / ("a" * 64)).exists()

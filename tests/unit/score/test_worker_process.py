@@ -73,7 +73,10 @@ def test_what_is_awaited_has_a_child_of_its_own() -> None:
 
 
 def test_the_child_ends_with_a_process_that_is_killed() -> None:
-    program = "from holdfast.score.worker_process import run_in_worker; print(run_in_worker(5, 'os:getpid'), flush=True); input()"
+    program = (
+        "from holdfast.score.worker_process import run_in_worker; "
+        "print(run_in_worker(5, 'os:getpid'), flush=True); input()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -32,6 +32,7 @@ bench: setup system  ## all benchmarks, with their peers, in one run
 
 docs: setup  ## the reference pages, made from the source, then all of docs as a static site in site/
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/picture.py
 	$(BIN)/mkdocs build --strict --quiet
 
 setup: $(READY)

@@ -121,7 +121,7 @@ import logging
 import holdfast.runs.execution.log
 assert logging.getLogger("holdfast").handlers == []
 for number in range(3):
-    holdfast.runs.execution.log.Logbook({str(tmp_path)!r}, "x").close()
+    holdfast.runs.execution.log.EventLog({str(tmp_path)!r}, "x").close()
 assert [type(each).__name__ for each in logging.getLogger("holdfast").handlers] == ["NullHandler"]
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -230,7 +230,7 @@ def test_a_data_set_that_cannot_be_used_is_refused(tmp_path: Path, write: Callab
     [
         ("tasks: [", ("line 1", "YAML")),
         ("tasks:\n\t- name: x\n", ("line 2", "YAML")),
-        ("seed: 1\nmodels: []\nseed: 2\n", ("line 3", "'seed'", "twice")),
+        ("seed: 1\nmodels: []\nseed: 2\n", ("line 3", "'seed'", "repeated")),
         ("- a\n- b\n", ("mapping", "a list")),
         ("", ("mapping", "empty")),
         ("# nothing but a comment\n", ("mapping", "empty")),

@@ -398,7 +398,8 @@ def _select_shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sam
             return _restore_shots(task, stored, columns)
         raise SpecError(f"{place}.fewshot: {error}") from error
     if len(every) < task.fewshot.n:
-        raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has only {len(every)} rows; lower n, or add rows")
+        problem = f"n is {task.fewshot.n}, but {task.fewshot.path} has only {len(every)} rows"
+        raise SpecError(f"{place}.fewshot.n: {problem}; lower n, or add rows")
     return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
 
 

@@ -150,7 +150,7 @@ def test_scoring_with_judges_says_how_many_requests_it_made_and_what_they_cost(t
         "    return len((await ctx.generate('?', role='judge')).text)\n"
     )
     done = run("score", "r", "--scorers", "own.py", "--store", store, cwd=tmp_path)
-    assert "6 requests to judges ($1.50); the evaluated models were asked nothing" in done.err, done.said
+    assert "6 requests to judges ($1.50); the evaluated models were not called" in done.err, done.said
     again = run("score", "r", "--scorers", "own.py", "--scorers", "includes", "--store", store, cwd=tmp_path)
     assert "6 scores of unchanged scorers copied; no request was sent" in again.err, again.said
 

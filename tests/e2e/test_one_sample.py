@@ -167,7 +167,7 @@ def test_a_score_of_an_earlier_evaluation_is_told_as_such(tmp_path: Path, server
     call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
     call("run", "eval.yaml", "--id", "x", "--set", "tasks.sums.scorers=[includes]", cwd=tmp_path)
     said = call("show", "x", KEY, cwd=tmp_path).out
-    assert "numeric: True (read 8), before: of another evaluation or answer" in said
+    assert "numeric: True (read 8), from an earlier evaluation or answer" in said
     assert "  includes: True\n" in said
 
 
@@ -191,7 +191,7 @@ def test_show_lists_the_samples_that_are_meant(folder: Path, options: list[str],
     assert [line["sample_id"] for line in listed.json()] == ids
     said = call("show", "x", *options, cwd=folder).out
     assert [f"sums/arith/{name}/1  " in said for name in ids] == [True] * len(ids)
-    assert ("No such sample" in said) == (not ids)
+    assert ("No sample matches" in said) == (not ids)
 
 
 def test_show_lists_wrong_answers_with_their_scores(tmp_path: Path) -> None:

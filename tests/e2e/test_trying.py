@@ -126,7 +126,7 @@ def test_a_part_of_the_models_goes_on_with_values_set_anew(tmp_path: Path) -> No
         (["--sample", "s001"], "did you mean 's0001'?"),
         (
             ["--sample", "s0001", "--sample", "zzz", "--limit", "1"],
-            "no sample 'zzz' in any task; ids look like 's0001'",
+            "no task has a sample 'zzz'; ids look like 's0001'",
         ),
         (["--task", "two", "--model", "a"], "no task runs with it"),
         (["--task", "tow"], "did you mean 'two'?"),

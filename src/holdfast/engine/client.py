@@ -218,7 +218,7 @@ class ModelClient:
         """Log that the circuit breaker has opened or closed."""
         if self.pace.breaker.is_open:
             patience = f"waiting up to {self.pace.breaker.patience_seconds:g} s for it (patience_seconds)"
-            self._tell("model.waiting", f"the server of model {self.name} does not work, {patience}: {error}")
+            self._tell("model.waiting", f"the server of model {self.name} does not respond, {patience}: {error}")
         else:
             self._tell("model.answers", f"the server of model {self.name} answers again")
 
@@ -248,7 +248,7 @@ class ModelClient:
 class PacedRequest:
     """One request and all its tries: `enter` waits for permission to send, `failed` decides how to retry.
 
-    Implements `holdfast.models.pacing.retries.Passage`. Every `enter` that returns is followed by exactly one of
+    Implements `holdfast.models.pacing.retries.Admission`. Every `enter` that returns is followed by exactly one of
     `answered`, `failed` and `dropped`, which give the places back.
     """
 

@@ -2,9 +2,9 @@
 
 The solver itself really runs, with everything that it does besides its steps: the program of a `command` is started.
 
-`set_stage` prepares such a run. `rehearse` uses it to find out what a sample would still request: a request that is not
-recorded waits forever, branches that need nothing new continue, and when nothing moves the rehearsal ends. Code that
-for some seconds neither takes a step nor returns counts as if it made a new request.
+`prepare_replay` prepares such a run. `rehearse` uses it to find out what a sample would still request: a request that
+is not recorded waits forever, branches that need nothing new continue, and when nothing moves the rehearsal ends. Code
+that for some seconds neither takes a step nor returns counts as if it made a new request.
 """
 
 import asyncio

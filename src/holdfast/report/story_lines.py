@@ -138,9 +138,9 @@ def _sums(attempt: AttemptStory) -> Iterator[Line]:
 
 def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
     what = f"{begun.called.tool}({_compact(begun.called.arguments)})" if begun.called else "a call"
-    came = "is under way" if is_live else "nothing is recorded of what came of it: it may have been done"
+    came = "is under way" if is_live else "its outcome is not recorded: it may have run"
     yield from _indented(f"[begun] {what}  {begun.at[:19]}  record {begun.n}", 2, "yellow")
-    yield f"    must not be made twice; {came}", "yellow"
+    yield f"    is never repeated; {came}", "yellow"
 
 
 def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line]:
@@ -278,7 +278,7 @@ def _beginning(lines: Sequence[str]) -> list[str]:
 
 
 def _score(score: ScoreStory) -> Iterator[Line]:
-    before = "" if score.current else ", before: of another evaluation or answer"
+    before = "" if score.current else ", from an earlier evaluation or answer"
     if score.replaced:
         before = ", replaced by hand"
     if score.failure is not None:

@@ -189,7 +189,7 @@ def anomaly_lines(report: RunReport, command: Command | None = None) -> Iterator
             yield f"{cell.task}/{cell.model}: {count_text}, {example_text}"
     if report.unlooked:
         look = show("score", "--anomalies")
-        count_text = f"{counted(report.unlooked, 'answer')} not looked at with the newest list of anomalies"
+        count_text = f"{counted(report.unlooked, 'answer')} not checked with the current anomaly rules"
         yield f"{count_text}; look with: {look}"
 
 

@@ -196,7 +196,7 @@ async def try_scorers(place: RunLocation, given: Given, scorers: Sequence[Scorer
     """Score the answers of a run without recording anything. Blocks on file reads, so it needs its own process."""
     for scorer in scorers:
         if scorer.needs_ctx:
-            raise UsageError(f"{scorer.name} asks a judge, whose answers must be recorded: score without --watch")
+            raise UsageError(f"{scorer.name} calls a judge, whose answers must be recorded: score without --watch")
     scores_of: dict[str, dict[str, ScoreGiven]] = {}
     beginnings: dict[str, str] = {}
     for answers in _groups(recorded_answers(place, with_scorers(given, scorers)), scorers):

@@ -139,7 +139,7 @@ class Sandboxes:
     def _tell_full(self, error: OSError) -> None:
         if time.monotonic() - self._reported_at >= _REPORT_AGAIN_SECONDS:
             self._reported_at = time.monotonic()
-            advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
+            advice = "free some space, and the run continues by itself; nothing is lost, also if you stop it"
             self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
 
     def close(self) -> None:

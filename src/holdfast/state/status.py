@@ -20,7 +20,7 @@ from holdfast.state.story import Story
 
 COPIED = "beat.json"
 """In a local copy of a mirrored run: the writer's last heartbeat in the mirror. A copy has no lock."""
-NOT_BEGUN = "killed before it began: nothing was asked and nothing is lost; run the same command again"
+NOT_BEGUN = "killed before it began: no request was sent and nothing is lost; run the same command again"
 """The reason shown for a journal that has a header and no `run.started`."""
 _SLACK_SECONDS = 2.0
 
@@ -116,11 +116,11 @@ def status_by(standing: Standing) -> tuple[str, str]:
 def _how_it_ended(standing: Standing, updated: str = "") -> str:
     lease = standing.lease
     if standing.copied and lease is None:
-        return f"its last record is of {updated[:19]}Z" if updated else "nothing was heard of it"
+        return f"its last record is of {updated[:19]}Z" if updated else "no heartbeat was found"
     if standing.copied and lease is not None:
         return f"last heartbeat at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
     if lease is None or lease.released:
-        return "the process ended without a word (killed, out of memory, or power loss)"
+        return "the process ended without recording why (killed, out of memory, or power loss)"
     return describe_death(lease)
 
 

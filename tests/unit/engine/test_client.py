@@ -69,7 +69,7 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
 
     asyncio.run(run())
     assert told[0].startswith(
-        "model.waiting: the server of model m does not work, waiting up to 0.3 s for it (patience_seconds): "
+        "model.waiting: the server of model m does not respond, waiting up to 0.3 s for it (patience_seconds): "
     )
 
 

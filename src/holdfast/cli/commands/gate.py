@@ -43,7 +43,7 @@ class GateOptions(msgspec.Struct, frozen=True):
     def bar(self) -> GateRule:
         """Build the bar; raise UsageError for options that contradict each other."""
         if (self.baseline is None) == (self.at_least is None):
-            raise UsageError("give --baseline RUN or --at-least NUMBER, one of them")
+            raise UsageError("give either --baseline RUN or --at-least NUMBER")
         if self.baseline is not None and self.margin is None:
             raise UsageError(
                 "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"
@@ -268,5 +268,5 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
     needed = "more samples are needed"
     if each.samples_needed is not None:
         needed = f"about {each.samples_needed} samples would decide (power 0.8, if the difference stays the same)"
-    decision = "passed because of --if-unsure pass" if each.passed else "not passed; --if-unsure pass would pass it"
+    decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
     return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

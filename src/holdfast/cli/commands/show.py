@@ -151,7 +151,7 @@ def print_chosen(
         for scorer, reason in line.reasons.items():
             print_line(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
-        print_line("No such sample.")
+        print_line("No sample matches.")
     elif more:
         print_line(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
 
@@ -194,7 +194,7 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
     lineage += [(each["at"], f"corrected {each['planned']}", each["changes"]) for each in summary.corrections]
     for at, what, changes in sorted(lineage, key=lambda each: each[0]):
         changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
-        yield f"{what} {at[:19]}  {changed}"
+        yield f"{what} {at[:19]}  {changed}".rstrip()
     for note in summary.notes:
         yield f"note {note['at'][:19]}  {note['text']}"
 

@@ -40,6 +40,10 @@ def read_spec(path: str) -> object:
             text = file.read(TEXT_BYTES_MAX + 1)
     except FileNotFoundError:
         raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
+    except IsADirectoryError:
+        example = os.path.join(path, "eval.yaml")
+        hint = f"; did you mean {example}?" if os.path.isfile(example) else "; name the spec's file"
+        raise SpecError(f"{path} is a folder{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
     return parse_yaml(text, path)

@@ -638,7 +638,7 @@ def test_a_part_of_a_spec_can_be_run(tmp_path: Path, options: list[str], keys: l
     [
         (["--task", "sumz"], "'sums'"),
         (["--model", "arit"], "'arith'"),
-        (["--sample", "nobody"], "no sample"),
+        (["--sample", "nobody"], "no task has a sample"),
         (["--sample", "s0001", "--sample", "nobody"], "nobody"),
         (["--limit", "0"], "--limit"),
         (["--limit", "-3"], "--limit"),

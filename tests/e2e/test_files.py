@@ -173,7 +173,7 @@ def test_a_dry_run_tells_files_short_and_does_not_count_them_as_text(tmp_path: P
     done = call("run", spec, "--dry-run", cwd=tmp_path)
     assert done.code == 0
     assert "user: 0 + 1 [image/png 20.0 kB]" in done.out
-    assert "about 16 tokens and 2 files in" in done.out
+    assert "about 16 input tokens and 2 files" in done.out
     assert not (tmp_path / "runs").exists()
     assert "base64" not in call("run", spec, "--dry-run", "--json", cwd=tmp_path).out
 

@@ -225,7 +225,7 @@ def test_a_fork_of_a_killed_run_goes_on_with_what_was_half_done(tmp_path: Path) 
     assert told["steps"]["live"] == 2 * rows - before["steps"]["live"]
     assert stats.requests == 2 * rows + stats.repeats
     assert stats.repeats <= 4
-    assert f"reuses {before['steps']['live']}," in forked.err
+    assert f"reuses {before['steps']['live']} steps," in forked.err
 
 
 def test_extend_adds_what_the_spec_has_more(tmp_path: Path) -> None:

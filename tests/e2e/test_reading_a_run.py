@@ -125,7 +125,7 @@ def test_a_spec_without_a_doubt_has_no_warning(tmp_path: Path) -> None:
 
 def test_one_thing_is_told_in_the_singular(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 1)
-    assert "1 answer to be made (1 task, 1 model)" in call("check", spec, cwd=tmp_path).out
+    assert "1 answer planned (1 task, 1 model)" in call("check", spec, cwd=tmp_path).out
     call("run", spec, "--id", "x", cwd=tmp_path)
     assert "records in 1 segment: no damage" in call("verify", "x", cwd=tmp_path).out
     assert "sent 1 time\n" in call("show", "x", "sums/arith/s0001/1", cwd=tmp_path).out

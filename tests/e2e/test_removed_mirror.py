@@ -50,7 +50,7 @@ def machine(tmp_path: Path, bucket: Bucket) -> Machine:
 
 def test_a_removed_run_comes_back_from_its_mirror_only_when_asked_for(machine: Machine) -> None:
     gone = machine("gc", "r", "--yes")
-    assert (gone.code, f"The mirror of r stays: {machine.url}; to remove it too" in gone.out) == (0, True), gone.out
+    assert (gone.code, f"The mirror of r is kept: {machine.url}; to remove it too" in gone.out) == (0, True), gone.out
     for _ in range(2):
         again = machine.run()
         assert again.code == 2
@@ -65,7 +65,7 @@ def test_a_removed_run_comes_back_from_its_mirror_only_when_asked_for(machine: M
 
 def test_without_yes_gc_only_says_what_would_happen_to_the_mirror(machine: Machine) -> None:
     before = machine.objects()
-    assert f"The mirror of r stays: {machine.url}; to remove it too: add --mirror" in machine("gc", "r").out
+    assert f"The mirror of r is kept: {machine.url}; to remove it too: add --mirror" in machine("gc", "r").out
     for name in ("r", machine.url):
         shows = machine("gc", name, "--mirror")
         assert (shows.code, f"Would remove the mirror of r: {machine.url}" in shows.out) == (0, True), shows

@@ -419,7 +419,7 @@ def test_a_line_without_end_in_a_strangers_plan_is_damage(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"o":0,', '"o":900000000000000,', "key number 900000000000000, which no plan has"),
+        ('"o":0,', '"o":900000000000000,', "record 4 (step) was not written by Holdfast"),
         ('"seed":0,', '"seed":"x",', "the spec in the journal cannot be read"),
     ],
 )

@@ -96,11 +96,12 @@ _IN_0_1_0 = {
     "texts": ("exact_match", "includes", "regex"),
 }
 """By module of `holdfast.score`: its scorers, or extractors."""
-_NAMES_IN_0_1_0 = {
+NAMES_IN_0_1_0 = {
     f"holdfast.score.{module}:{function}": function.removesuffix("_")
     for module, functions in _IN_0_1_0.items()
     for function in functions
 }
+"""From `module:function`, as 0.1.0 recorded built-ins and as its specs may name them, to the name."""
 _NESTED = ("args", "extract", "extract_target")
 _DEEPEST = 50
 """A record may come from somebody else. Deeper values are compared as they are, to bound the recursion."""
@@ -135,7 +136,7 @@ def _normalized(value: Any, depth: int) -> Any:
     if not {"name", "function", "args"} <= value.keys():
         return {name: _normalized(each, depth + 1) for name, each in value.items()}
     made = {name: _normalized(each, depth + 1) if name in _NESTED else each for name, each in value.items()}
-    name = _NAMES_IN_0_1_0.get(value["function"]) if isinstance(value["function"], str) else None
+    name = NAMES_IN_0_1_0.get(value["function"]) if isinstance(value["function"], str) else None
     if name is None:
         return made
     made.pop("source", None)

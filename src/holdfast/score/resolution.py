@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import describe_error
+from holdfast.records.built_in import NAMES_IN_0_1_0
 from holdfast.score.definition import Extractor, Function, Scorer, arguments_after, arguments_of, scorer
 from holdfast.score.errors import ScorerError
 from holdfast.score.extractors import EXTRACTORS
@@ -61,6 +62,8 @@ def _extractors(entries: Any, place: str) -> tuple[Extractor, ...]:
 
 def _extractor(entry: Any, place: str) -> Extractor:
     named, args = _split_entry(entry, place)
+    if isinstance(named, str):
+        named = NAMES_IN_0_1_0.get(named, named)
     if isinstance(named, str) and named in EXTRACTORS:
         found = EXTRACTORS[named]
     else:
@@ -99,6 +102,7 @@ def _split_entry(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _find_scorer(name: str, place: str) -> Scorer:
+    name = NAMES_IN_0_1_0.get(name, name)  # specs of old runs may name the module that a built-in was in
     if name in SCORERS:
         return SCORERS[name]
     if ":" in name:

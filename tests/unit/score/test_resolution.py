@@ -133,3 +133,10 @@ def test_what_is_no_scorer_is_refused(mine: str) -> None:
     assert "expected {name: {argument: value}}" in refusal({"numeric": 3})
     assert "expected a scorer or a function, found a int" in refusal(3)
     assert "expected a scorer or a function, found a NoneType" in refusal(None)
+
+
+@pytest.mark.parametrize(("named", "name"), [("holdfast.score.texts:includes", "includes"), ("includes", "includes")])
+def test_built_ins_are_found_where_0_1_0_had_them(named: str, name: str) -> None:
+    assert resolve(named, "scorers[0]") == resolve(name, "scorers[0]")
+    extracted = resolve({"exact_match": {"extract": "holdfast.score.extracting:last_line"}}, "scorers[0]")
+    assert extracted.extract == resolve({"exact_match": {"extract": "last_line"}}, "scorers[0]").extract

@@ -174,7 +174,7 @@ def test_a_run_on_fewer_samples_is_judged_on_those_and_that_is_told(tmp_path: Pa
     ("arguments", "said"),
     [
         (("one",), "--baseline RUN or --at-least NUMBER"),
-        (("one", "--baseline", "two", "--at-least", "0.5"), "one of them"),
+        (("one", "--baseline", "two", "--at-least", "0.5"), "give either --baseline RUN or --at-least NUMBER"),
         (("one", "--baseline", "two"), "--margin 0.02"),
         (("one", "--baseline", "two", "--margin", "-1"), "0 or more"),
         (("one", "--at-least", "0.5", "--confidence", "95"), "between 0 and 1"),

@@ -221,7 +221,7 @@ def lines(store: Path) -> list[bytes]:
         ("x = (", ("--scorers", "mine.py"), "mine.py: cannot be run (line 1"),
         ("1 / 0", ("--scorers", "mine.py"), "ZeroDivisionError"),
         ("import sys; sys.exit(3)", ("--scorers", "mine.py"), "SystemExit"),
-        ("x = 1", ("--scorers", "mine.py"), "no scorer in it"),
+        ("x = 1", ("--scorers", "mine.py"), "defines no scorer"),
         (SLOW, ("--scorers", "mine.py", "--scorers", "mine.py"), "two scorers called 'slow'"),
         (SLOW, ("--scorers", "numerc"), "did you mean 'numeric'"),
         (SLOW, ("--watch",), "--watch needs a file"),

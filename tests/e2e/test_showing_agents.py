@@ -137,7 +137,7 @@ def test_a_call_that_was_begun_and_may_have_been_made_is_told(tmp_path: Path) ->
         assert run("run", spec, "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == -9
     said, story = shown(tmp_path), story_of(tmp_path)
     assert '[begun] pay({"n":20})' in said
-    assert "it may have been done" in said
+    assert "it may have run" in said
     (begun,) = story["attempts"][0]["begun"]
     assert begun["called"] == {"tool": "pay", "arguments": {"n": 20}}
 

@@ -1,5 +1,6 @@
 """Claims: one writer among many machines, whatever the store answers."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -83,12 +84,13 @@ def test_if_several_processes_claim_at_once_one_wins_and_the_others_get_held_err
         url = f"{bucket.url}/run{round_number}"
         barrier = threading.Barrier(4)
         outcomes: list[object] = []
+        beats = itertools.count(7)  # each differs, or a second late process would see a beat that does not change
 
         def take(url: str = url, barrier: threading.Barrier = barrier, outcomes: list[object] = outcomes) -> None:
             objects = open_objects(url)
             barrier.wait()
             try:  # one that comes late sees the winner beat
-                patience = TakeoverTiming(sleep=lambda seconds: write_beat(objects, 1, Beat(7)))
+                patience = TakeoverTiming(sleep=lambda seconds: write_beat(objects, 1, Beat(next(beats))))
                 outcomes.append(take_epoch(objects, 1, patience))
             except HeldError as error:
                 outcomes.append(error)

@@ -80,11 +80,11 @@ def test_an_epoch_is_never_below_what_the_journal_has_seen() -> None:
 
 @in_every_kind_of_store
 def test_if_several_processes_claim_at_once_one_wins_and_the_others_get_held_error(bucket: Bucket) -> None:
+    beats = itertools.count(7)  # each differs, or a second late process would see a beat that does not change
     for round_number in range(3):
         url = f"{bucket.url}/run{round_number}"
         barrier = threading.Barrier(4)
         outcomes: list[object] = []
-        beats = itertools.count(7)  # each differs, or a second late process would see a beat that does not change
 
         def take(url: str = url, barrier: threading.Barrier = barrier, outcomes: list[object] = outcomes) -> None:
             objects = open_objects(url)

@@ -25,7 +25,7 @@ class DuplicateFinder:
     """Detects duplicate ids in one data set.
 
     `again` reads (number, id) from the start of the source once more, so that only hashes are kept in memory and a hash
-    collision can be told from a duplicate. None if the source can be read only once; then the ids themselves are kept.
+    collision is no false duplicate. None if the source can be read only once; then the ids themselves are kept.
     """
 
     def __init__(

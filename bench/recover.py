@@ -22,11 +22,11 @@ from bench.outcome import Verdict, at_least, at_most, print_table, print_verdict
 from bench.processes import Taken, taken_by
 from bench.stores import moto_server
 from holdfast.journal import Reader, journal_folder
-from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import open_objects
 from holdfast.journal.paths import segment_path
+from holdfast.journal.scan import open_content
 from holdfast.records import Fence
 
 FEW = 10_000

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.journal import Damage, Entry, OpenRequest, Position, Reader, seal
 from holdfast.journal.appender import Hooks
-from holdfast.journal.content import open_content
 from holdfast.journal.disk import Disk, OsDisk
 from holdfast.journal.opening import Opened, open_to_write
+from holdfast.journal.scan import open_content
 from holdfast.records import Anomaly, Draft, Line, draft
 
 UID = "run-under-test"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.spec import Dataset, Fewshot, Mirror, Model, Sandbox, Spec, Task
-from holdfast.spec.field_classes import field_classes, nested_type
+from holdfast.spec.types import field_classes, nested_type
 from tests.e2e.commands import sums, write_rows
 
 Mapping = dict[str, Any]

@@ -28,7 +28,7 @@ from holdfast.score.definition import arguments_after
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.score.scorers.registry import SECTIONS
 from holdfast.spec import Model, Spec, Task
-from holdfast.spec.field_classes import field_classes, nested_type
+from holdfast.spec.types import field_classes, nested_type
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"

@@ -16,9 +16,8 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.records.samples import Row
 from holdfast.runs.execution.execute import execute, new_run_location
-from holdfast.runs.execution.preparation import Given
+from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.progress import observer
-from holdfast.runs.execution.user_modules import find_modules_beside
 from holdfast.runs.mirror import recovery
 from holdfast.runs.mirror.recovery import Recovered
 from holdfast.runs.run import Run, open_run

@@ -20,7 +20,7 @@ from holdfast.models.http import bodies
 from holdfast.records import samples as samples_module
 from holdfast.records.samples import Answer, Message, Usage
 from holdfast.runs.run import Run
-from holdfast.testing import batch, batch_anthropic
+from holdfast.testing import batch
 from tests.absurd import HUGE_TEXT, LONG, absurd_documents, absurd_values, paths_in, rewritten
 from tests.e2e.agents import serving
 from tests.e2e.commands import Done, call, exported, shown, write_rows, write_spec
@@ -161,9 +161,8 @@ def test_no_absurd_line_of_a_batch_poisons_a_run(tmp_path: Path, style: str, sam
         spread = [cases[number * 7919 % len(cases)] for number, cases in enumerate(every)]
         return await sent(request, jobs, spread)
 
-    poisoned = [patch.object(module, "send_lines", send_absurd) for module in (batch, batch_anthropic)]
     plain = Answer("8", {"role": "assistant", "content": "8"}, [], "stop", Usage(1000, 100, 20, 30, 40))
-    with serving(lambda messages: plain) as server, poisoned[0], poisoned[1]:
+    with serving(lambda messages: plain) as server, patch.object(batch, "send_lines", send_absurd):
         settings = {"quiet_seconds": 0.2, "poll_seconds": 0.05, "settle_seconds": 0.3}
         model = {"provider": style, "batch": settings, "request_retries": 0, "price": {"input": 1.0, "output": 2.0}}
         write_spec(tmp_path, samples, server.base_url, model=model, task={"sample_retries": 0})

@@ -19,7 +19,7 @@ import pytest
 from holdfast.journal import Entry, Reader
 from holdfast.records.samples import MARKS, Answer, Message
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats, Storm, foretell, start_server_process
-from holdfast.testing.replies import compute
+from holdfast.testing.protocols import compute
 from tests.e2e.commands import call, exported, run, shown, start, sums, write_spec
 
 _PATIENCE_SECONDS = 1800

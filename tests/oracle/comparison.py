@@ -10,8 +10,7 @@ from typing import Any
 
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
-from holdfast.report.agreement import Agreement, panels
-from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.report.cells import Agreement, CellReport, RunReport, ScorerReport, panels
 from holdfast.report.costs import Cost, StoredSpec
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced

@@ -17,10 +17,9 @@ from holdfast.models.providers.openai import Chat
 from holdfast.models.providers.responses import Responses
 from holdfast.records.samples import Answer, Usage
 from holdfast.testing.anthropic import MessagesServer
-from holdfast.testing.chat import ChatServer
+from holdfast.testing.chat import ChatServer, ResponsesServer
 from holdfast.testing.google import GenerateContentServer
 from holdfast.testing.protocols import ServerAnswer, ServerProtocol
-from holdfast.testing.responses import ResponsesServer
 
 PAIRS: list[tuple[Dialect, ServerProtocol]] = [
     (Chat(), ChatServer()),

@@ -17,7 +17,7 @@ import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.models.failures import AskFailedError
+from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Message, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, StepFailedError, Steps

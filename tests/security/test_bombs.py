@@ -20,21 +20,21 @@ import zstandard
 from yarl import URL
 
 from holdfast.bridge import server
-from holdfast.datasets import lines, open_rows, readers
+from holdfast.datasets import open_rows, readers
 from holdfast.errors import DamagedError, DataError, SpecError
 from holdfast.journal.positions import Position
 from holdfast.models import ModelError
 from holdfast.models.http import bodies, connection
 from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from holdfast.models.http.statuses import retry_after_seconds
-from holdfast.models.pacing.rate_limits import quotas_in
+from holdfast.models.pacing.pace import quotas_in
 from holdfast.plan import files as plan_files
 from holdfast.records import seed_of
 from holdfast.records.samples import Answer, Sample
-from holdfast.score import patterns
+from holdfast.score import worker_process
 from holdfast.score.scorers import numeric
 from holdfast.score.scorers import numeric as numeric_module
-from holdfast.solve import Prompt, Renderer, templates
+from holdfast.solve import Prompt, Renderer, prompts
 from holdfast.spec import load_spec
 from holdfast.spec.source import yaml
 from holdfast.state.fold import Positions
@@ -131,7 +131,7 @@ def test_a_template_that_multiplies_is_refused(template: str, monkeypatch: pytes
 
 
 def test_a_template_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "SECONDS_MAX", 0.5)
+    monkeypatch.setattr(prompts, "SECONDS_MAX", 0.5)
     endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(SpecError, match=r"takes longer than 0\.5 s"):
         render(endless)
@@ -141,7 +141,7 @@ def test_without_the_bound_a_template_multiplies(monkeypatch: pytest.MonkeyPatch
     template = "{{ 'a' * 20000000 }}"
     with pytest.raises(SpecError, match="becomes longer than"):
         render(template)
-    monkeypatch.setattr(templates, "_is_linear", lambda parsed: True)
+    monkeypatch.setattr(prompts, "_is_linear", lambda parsed: True)
     assert len(render(template)) == 20_000_000
 
 
@@ -352,7 +352,7 @@ def test_a_small_zstd_file_is_unpacked_in_small_pieces(tmp_path: Path, monkeypat
     assert path.stat().st_size < 20_000
     held = _largest_piece(path, monkeypatch)
     assert held <= 10 << 20
-    monkeypatch.setattr(lines, "_PACKED_BYTES", 16 * 1024)
+    monkeypatch.setattr(readers, "_PACKED_BYTES", 16 * 1024)
     assert _largest_piece(path, monkeypatch) > 50 << 20, "negative control"
 
 
@@ -364,7 +364,7 @@ def _largest_piece(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         return memoryview(piece)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lines, "memoryview", noted, raising=False)
+        patch.setattr(readers, "memoryview", noted, raising=False)
         with pytest.raises(DataError, match="longer than 64 MiB"):
             list(open_rows(str(path)))
     return max(sizes)
@@ -378,7 +378,7 @@ def test_a_compressed_json_file_that_must_be_read_whole_is_bounded(
     content = b"[" + b" " * (3 << 20) + b'{"input": "a"}]'
     path.write_bytes(gzip.compress(content) if suffix == "gz" else zstandard.compress(content))
     assert len(list(open_rows(str(path)))) == 1
-    monkeypatch.setattr(lines, "_WHOLE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(readers, "_WHOLE_BYTES_MAX", 1 << 20)
     with pytest.raises(DataError, match="unpacks to more than 1 MiB"):
         list(open_rows(str(path)))
 
@@ -387,7 +387,7 @@ def test_a_file_of_empty_lines_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"\n" * 2000 + b'{"input": "a"}\n')
     assert len(list(open_rows(str(path)))) == 1
-    monkeypatch.setattr(lines, "_EMPTY_LINES_MAX", 1000)
+    monkeypatch.setattr(readers, "_EMPTY_LINES_MAX", 1000)
     with pytest.raises(DataError, match="empty lines"):
         list(open_rows(str(path)))
 
@@ -461,13 +461,13 @@ def test_large_ordinals_take_little_memory() -> None:
 
 
 def test_a_pattern_that_backtracks_on_an_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "SECONDS_MAX", 0.5)
+    monkeypatch.setattr(worker_process, "SECONDS_MAX", 0.5)
     with pytest.raises(TimeoutError):
-        patterns.is_match("a" * 40 + "!", "(a+)+$")
+        worker_process.is_match("a" * 40 + "!", "(a+)+$")
 
     def seconds(length: int) -> float:
         began = time.process_time()
-        patterns.match_pattern("search", "a" * length + "!", "(a+)+$", False, 0)
+        worker_process.match_pattern("search", "a" * length + "!", "(a+)+$", False, 0)
         return time.process_time() - began
 
     assert seconds(20) > 16 * seconds(12), "negative control: in this process it would take for ever"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.spec.source import env_file
+from holdfast.spec.source import variables
 from tests.e2e.commands import call, exported, write_spec
 from tests.e2e.test_secrets import echo
 
@@ -67,7 +67,7 @@ def test_variables_that_control_programs_are_never_taken_from_a_file(tmp_path: P
 
 def test_without_the_guard_a_file_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = tuple(each for each in CONTROLLING if not each.startswith(("HOLDFAST_", "TMPDIR")))
-    monkeypatch.setattr(env_file, "_REFUSED", re.compile("(?!)"))
+    monkeypatch.setattr(variables, "_REFUSED", re.compile("(?!)"))
     found, _ = names_set_by_file(tmp_path, names, mentioned=True)
     assert found == sorted(names)
 
@@ -88,7 +88,7 @@ def test_a_file_sets_only_what_the_spec_mentions(tmp_path: Path) -> None:
 
 def test_the_key_that_litellm_reads_for_a_model_is_mentioned() -> None:
     spec = {"models": [{"provider": "litellm", "model": "azure/gpt-x"}]}
-    assert env_file.mentioned_variables(spec) == {"AZURE_API_KEY"}
+    assert variables.mentioned_variables(spec) == {"AZURE_API_KEY"}
 
 
 def test_a_resume_takes_the_variables_of_its_stored_spec(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_file_cannot_send_requests_and_keys_to_another_server(tmp_path: Path) 
 
 
 def test_without_the_guard_another_server_receives_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_file, "is_refused", lambda name, value: False)
-    monkeypatch.setattr(env_file, "mentioned_variables", lambda spec, sets: {"http_proxy", "MY_KEY"})
+    monkeypatch.setattr(variables, "is_refused", lambda name, value: False)
+    monkeypatch.setattr(variables, "mentioned_variables", lambda spec, sets: {"http_proxy", "MY_KEY"})
     with echo(401) as (address, seen):
         run_behind_proxy(tmp_path, address.removesuffix("/v1"))
     assert "a-key-of-the-user" in seen[0]
@@ -151,9 +151,9 @@ def test_a_file_sets_the_keys_of_the_specs_mirror_and_not_where_it_is(
     path = tmp_path / ".env"
     path.write_text("".join(f"{name}=eu-1\n" for name in (*S3, *AZURE, *PLACES)))
     found: dict[str, str] = {}
-    env_file.fill_environment(spec, sets, found, str(path))
+    variables.fill_environment(spec, sets, found, str(path))
     assert sorted(found) == sorted(names)
-    assert env_file.refused_variables({}, str(path)) == list(PLACES)
+    assert variables.refused_variables({}, str(path)) == list(PLACES)
 
 
 @pytest.mark.parametrize("region", ["evil.example/", "eu.evil.example", "x@evil.example", "a\tb"])
@@ -161,9 +161,9 @@ def test_a_region_of_a_file_cannot_name_another_server(tmp_path: Path, region: s
     path = tmp_path / ".env"
     path.write_text(f"AWS_REGION='{region}'\n")
     found: dict[str, str] = {}
-    env_file.fill_environment({"mirror": {"url": "s3://bucket/evals"}}, (), found, str(path))
+    variables.fill_environment({"mirror": {"url": "s3://bucket/evals"}}, (), found, str(path))
     assert found == {}
-    assert env_file.refused_variables({}, str(path)) == ["AWS_REGION"]
+    assert variables.refused_variables({}, str(path)) == ["AWS_REGION"]
 
 
 def test_the_command_warns_of_what_a_file_may_not_say_of_a_mirror(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runs.execution import commit
-from holdfast.runs.execution.commit import describe_commit
+from holdfast.runs.execution import provenance
+from holdfast.runs.execution.provenance import describe_commit
 
 MARKER = "started"
 
@@ -68,7 +68,7 @@ def test_a_filter_of_the_repository_is_not_started(repository: Path, name: str, 
 
 def test_without_the_check_a_filter_is_started(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(repository, "config", "filter.evil.clean", command(repository))
-    monkeypatch.setattr(commit, "_REPOSITORY_SCOPES", ("nowhere",))
+    monkeypatch.setattr(provenance, "_REPOSITORY_SCOPES", ("nowhere",))
     describe_commit()
     assert was_started(repository)
 

@@ -12,7 +12,7 @@ from holdfast.runs.execution.log import EVENTS
 from holdfast.score import SCORERS
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.spec import Model, Spec, Task, build_spec
-from holdfast.spec.field_classes import CLASSES, field_classes, nested_type
+from holdfast.spec.types import CLASSES, field_classes, nested_type
 from tools.reference import (
     commands_page,
     default_fields,

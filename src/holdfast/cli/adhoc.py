@@ -14,12 +14,12 @@ import msgspec
 
 from holdfast.errors import SpecError, UsageError
 from holdfast.runs import Given
-from holdfast.runs.execution.user_modules import find_modules_beside
+from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.spec import build_spec
-from holdfast.spec.presets import expand_names
+from holdfast.spec.providers import expand_names
 from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.assignment import value_of
-from holdfast.spec.source.env_file import fill_environment
+from holdfast.spec.source.loader import value_of
+from holdfast.spec.source.variables import fill_environment
 
 EXPERIMENT = "ad-hoc"
 _DATA = (".jsonl", ".ndjson", ".csv", ".tsv")

@@ -65,8 +65,7 @@ _SQLITE_STORAGE_ERRORS = (8, 10, 13)
 def main() -> None:
     """Run the command; print an expected error as one sentence and exit with its code. A traceback means a bug."""
     from holdfast.cli.app import warn_of_refused_variables
-    from holdfast.cli.damage import DAMAGED, DamageNotices
-    from holdfast.cli.streams import install_streams
+    from holdfast.cli.streams import DAMAGED, DamageNotices, install_streams
     from holdfast.errors import DamagedError, HoldfastError
     from holdfast.printable import clean
 

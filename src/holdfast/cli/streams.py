@@ -1,23 +1,30 @@
-"""Standard output and standard error of every command: the one place where text leaves for a terminal.
+r"""Standard output and standard error of every command: the one place where text leaves for a terminal.
 
 Invariant: no control character and no direction override in a text reaches the terminal, from any source: a command,
-an error message, a warning, a traceback, or a print in a user's solver. They appear as `\\u001b`. Only two writers add
+an error message, a warning, a traceback, or a print in a user's solver. They appear as `\u001b`. Only two writers add
 control codes of their own, through `unfiltered`: rich, for colours (`output.CleanConsole` cleans each text first), and
 the live line. Pipes and files (`--output`) get the same text as a terminal, because they end up on one. In JSON these
 are escapes of the format: a parser gets the original text back.
 
 Standard error also survives its reader. If the pipe is closed or the terminal is gone, messages are discarded and the
 run continues.
+
+Damage that a command meets in the data it reads: printed once, with exit code 5.
+
+Imported by every command and by `--help`, so it imports nothing but errors.
 """
 
 import codecs
+import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO, cast
 
-from holdfast.printable import clean, live_line
+from holdfast.errors import DamageWarning
+from holdfast.printable import clean, live_line, one_line
 
 JSON_ESCAPES = "holdfast.json_escapes"
 XML_ESCAPES = "xmlcharrefreplace"
@@ -139,3 +146,38 @@ def install_streams() -> None:
         sys.stdout = cast("TextIO", CleanStream(sys.stdout))
     if sys.stderr is not None and not isinstance(sys.stderr, CleanStream):
         sys.stderr = cast("TextIO", ErrorStream(sys.stderr))
+
+
+DAMAGED = 5
+_OUTRANKED = (0, 1, 7)
+"""Exit codes for done, failed samples, and gate not passed: with damaged data none of these can be trusted."""
+
+
+class DamageNotices:
+    """Prints each DamageWarning of a command once, and turns its exit code into 5."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        with warnings.catch_warnings():
+            show_other = warnings.showwarning
+
+            def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
+                if issubclass(category, DamageWarning):
+                    self.add(str(message))
+                else:
+                    show_other(message, category, *rest)  # type: ignore[arg-type] # passed on as it came
+
+            warnings.showwarning = show  # type: ignore[assignment] # the same parameters
+            warnings.simplefilter("always", DamageWarning)
+            yield
+
+    def add(self, sentence: str) -> None:
+        if sentence not in self._seen:
+            self._seen.add(sentence)
+            sys.stderr.write(f"holdfast: damaged: {one_line(sentence)}\n")
+
+    def exit_code(self, code: int) -> int:
+        return DAMAGED if self._seen and code in _OUTRANKED else code

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
-from holdfast.records.references import Reference, parse_reference
+from holdfast.records.keys import Reference, parse_reference
 from holdfast.records.samples import Row
 
 PIECE_BYTES = 1 << 20

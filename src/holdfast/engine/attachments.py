@@ -16,7 +16,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.journal.blobs import BlobError, BlobStore, read_blob, read_pieces
-from holdfast.records.references import Reference, parse_reference, references_in, with_strings
+from holdfast.records.keys import Reference, parse_reference, references_in, with_strings
 from holdfast.records.samples import Message
 from holdfast.sandbox.snapshots import Blobs
 

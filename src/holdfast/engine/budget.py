@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from holdfast.models import count_message_tokens
-from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing.stopwatch import Held
+from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
 from holdfast.records.samples import Answer, Message, Usage

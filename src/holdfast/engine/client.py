@@ -3,7 +3,7 @@
 Where a retry is decided: `holdfast.models.pacing.retries.ask` owns the loop and counts the tries. After each failed try
 it calls `PacedRequest.failed` below, which decides whether the try counts as a retry, who waits before the next one,
 and whether the model or the cell has failed too often to continue. Which kinds of errors are retryable at all is in
-the table `POLICIES` in `holdfast.models.failures`.
+the table `POLICIES` in `holdfast.models.provider`.
 
 Invariant: a request ends in an answer, or in a failure that it alone caused; or it never returns, because the model
 cannot be used: then its cell is stopped and the engine cancels the sample, which stays unfinished. Nothing here is
@@ -25,15 +25,12 @@ from holdfast.journal.blobs import BlobError
 from holdfast.models import ModelError, Provider, Request, Retries, ask
 from holdfast.models.batch.queue import Batches, Single, UnansweredError
 from holdfast.models.credentials import Guard, GuardedProvider
-from holdfast.models.failures import AskFailedError
 from holdfast.models.opening import identity_of, open_provider
-from holdfast.models.pacing.breaker import Streak
-from holdfast.models.pacing.pace import Pace, PaceLimits
+from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
 from holdfast.models.pacing.queue import RequestQueue, Slots
-from holdfast.models.pacing.rate_limits import quotas_in
-from holdfast.models.pacing.retries import Again
+from holdfast.models.pacing.retries import Again, Streak
 from holdfast.models.pacing.stopwatch import HeldByLine
-from holdfast.models.provider import Headers
+from holdfast.models.provider import AskFailedError, Headers
 from holdfast.models.timing import under_way
 from holdfast.records.facts import Failure, StepId
 from holdfast.records.samples import Answer, Message

@@ -22,13 +22,11 @@ from holdfast.engine.anomaly_scan import AnomalyScan, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
 from holdfast.engine.budget import Budget
 from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
-from holdfast.engine.earlier_scores import EarlierScores, ScoreSources
 from holdfast.engine.failures import contain_exits, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
-from holdfast.engine.in_flight import InFlightSample
-from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
+from holdfast.engine.sample import NO_HISTORY, InFlightSample, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
-from holdfast.engine.scoring import NO_JUDGE_HISTORY, Member, RepeatGroups, ScoringSetup
+from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.models.batch.jobs import BatchSetup

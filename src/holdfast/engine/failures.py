@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.in_flight import InFlightSample
+from holdfast.engine.sample import InFlightSample
 from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, describe_error
 from holdfast.journal.blobs import BlobError
 from holdfast.models.credentials import credentials_of
-from holdfast.models.failures import POLICIES
+from holdfast.models.provider import POLICIES
 from holdfast.records import writable
 from holdfast.records.facts import Failure
 from holdfast.records.redaction import is_credential_name, redact

@@ -4,7 +4,7 @@
 
 - Save path: `writer` (queue and thread) -> `appender` (write, sync, rotate) -> `disk` (system calls).
 - Opening and torn-tail repair: `opening`. One writer only: `ownership`.
-- Read path: `reader` -> `scan` (lines) -> `content` (bytes) -> `frames` (compressed files); `segments` lists the files.
+- Read path: `reader` -> `scan` (bytes and lines) -> `frames` (compressed files); `segments` lists the files.
 - Second copies: `start_copy` (started.jsonl), `mirror` (an object store).
 
 docs/format.md describes the bytes, docs/reliability.md the promises and their tests.

@@ -20,12 +20,11 @@ import msgspec
 
 from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
-from holdfast.journal.content import PIECE_BYTES, SegmentContent, open_segment
 from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.reader import Reader, end_of
-from holdfast.journal.scan import Scanner, Tail
+from holdfast.journal.scan import PIECE_BYTES, Scanner, SegmentContent, Tail, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, list_chain
 from holdfast.journal.start_copy import read_start
 from holdfast.records import Fence, draft, seed_of

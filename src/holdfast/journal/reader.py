@@ -12,10 +12,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedError, StaleCursorError
-from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, SegmentContent, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import START, Cursor, Damage, Entry
-from holdfast.journal.scan import RECORD_START, Scanner
+from holdfast.journal.scan import (
+    LOOKUP_BYTES,
+    LOOKUP_RECENT_BYTES,
+    RECORD_START,
+    Scanner,
+    SegmentContent,
+    line_at,
+    open_segment,
+    read_line,
+)
 from holdfast.journal.segments import Chain, HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.journal.start_copy import START_FILE, CopiedLine, StartCopy, read_start
 from holdfast.records import LINE_BYTES_MAX, parse, seed_of

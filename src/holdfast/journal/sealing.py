@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import xxhash
 
 from holdfast.errors import JournalError
-from holdfast.journal.content import SealedContent, open_content
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.frames import pack
 from holdfast.journal.paths import segment_path
+from holdfast.journal.scan import SealedContent, open_content
 
 
 def seal(disk: Disk, folder: str, number: int) -> None:

@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.errors import FormatError
 from holdfast.files import is_folder
-from holdfast.journal.content import SealedContent, read_line
 from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.paths import SegmentName, parse_segment_name
 from holdfast.journal.positions import Damage
+from holdfast.journal.scan import SealedContent, read_line
 from holdfast.records import FORMAT, Fence, Line, Segment, parse, seed_of
 
 _HEADER_BYTES_MAX = 64 * 1024

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, FormatError
-from holdfast.journal.content import SealedContent, SegmentContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import Damage
 from holdfast.journal.reader import Reader
+from holdfast.journal.scan import SealedContent, SegmentContent, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_chain
 from holdfast.journal.start_copy import START_FILE, read_start
 from holdfast.records import Anomaly, Line

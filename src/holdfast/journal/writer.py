@@ -38,8 +38,7 @@ from holdfast.journal.mirror.uploader import BEAT_SECONDS, MirrorUploader, Uploa
 from holdfast.journal.object_store import Objects
 from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
-from holdfast.journal.ownership.location import CHECK_SECONDS
-from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
+from holdfast.journal.ownership.lock import CHECK_SECONDS, WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
 from holdfast.journal.positions import Damage, Position
 from holdfast.journal.sealing import Sealer, seal

@@ -6,11 +6,19 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
-from holdfast.models.failures import BadConnectionError, Kind, ModelError, UnknownProviderError
+from holdfast.models.opening import make_provider
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.provider import Connection, Listing, Provider, Request
-from holdfast.models.providers.registry import make_provider
-from holdfast.models.tokens import count_message_tokens, count_tokens
+from holdfast.models.prices import count_message_tokens, count_tokens
+from holdfast.models.provider import (
+    BadConnectionError,
+    Connection,
+    Kind,
+    Listing,
+    ModelError,
+    Provider,
+    Request,
+    UnknownProviderError,
+)
 
 __all__ = [
     "BadConnectionError",

@@ -14,12 +14,11 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus
-from holdfast.models.failures import ModelError
-from holdfast.models.provider import Provider, Request
+from holdfast.models.provider import ModelError, Provider, Request
 from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
 from holdfast.records.samples import Answer
 from holdfast.spec import Model
-from holdfast.spec.api_keys import key_variables
+from holdfast.spec.providers import key_variables
 from holdfast.spec.source.variables import fill_params, variables_in
 from holdfast.spec.source.yaml import VARIABLE
 

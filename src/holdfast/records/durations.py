@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.records.ranges import Count, Seconds, Total
+from holdfast.records.samples import Count, Seconds, Total
 
 RELATIVE_ERROR = 0.025
 SHORTEST = 1e-4

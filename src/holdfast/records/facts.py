@@ -12,9 +12,8 @@ import msgspec
 from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
 from holdfast.records.line import Draft, draft, is_time
-from holdfast.records.ranges import Count, Mode, Ordinal, Seconds, Total
 from holdfast.records.record_types import Anomaly, Segment
-from holdfast.records.samples import Answer, Message, Row, Usage
+from holdfast.records.samples import Answer, Count, Message, Mode, Ordinal, Row, Seconds, Total, Usage
 
 
 class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,8 +13,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, RecordTooLargeError
-from holdfast.records.ranges import COUNT_MAX
 from holdfast.records.record_types import is_known
+from holdfast.records.samples import COUNT_MAX
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Longer lines are refused on writing and are damage on reading. This bounds the memory of readers."""

@@ -6,7 +6,7 @@ Names that start with `x-` are free for extensions.
 
 import msgspec
 
-from holdfast.records.ranges import Count, CountOrMinusOne
+from holdfast.records.samples import Count, CountOrMinusOne
 
 FORMAT = 1
 """The version of the bytes described in docs/format.md."""

@@ -1,11 +1,31 @@
-"""Types that all packages share: a sample, a model's answer, its token usage, a score."""
+"""Types that all packages share: a sample, a model's answer, its token usage, a score.
 
-from typing import Any
+Numbers in records have ranges (`Count`, `Seconds`, …). Decoding refuses numbers outside of them, because Holdfast
+cannot have written them.
+"""
+
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.errors import HoldfastError
-from holdfast.records.ranges import COUNT_MAX as COUNT_MAX
+
+COUNT_MAX = 2**53
+"""The largest count that is accepted, of tokens or of anything else. Every JSON reader and SQLite can hold it."""
+ORDINALS_MAX = 1 << 30
+"""The limit for plan ordinals. Readers keep a bitmap by ordinal, so this bounds what a forged journal can allocate."""
+
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+CountOrMinusOne = Annotated[int, Meta(ge=-1, le=COUNT_MAX)]
+Ordinal = Annotated[int, Meta(ge=0, lt=ORDINALS_MAX)]
+Seconds = Annotated[float, Meta(gt=-1, le=1e12)]
+"""A duration, longer than any run takes. Not below zero by more than a clock's inaccuracy."""
+Total = Annotated[float, Meta(gt=-1, le=1e15)]
+"""A sum of durations."""
+EpochSeconds = Annotated[float, Meta(ge=0, le=1e12)]
+Mode = Annotated[int, Meta(ge=0, le=0o7777)]
+
 
 Message = dict[str, Any]
 """A chat message in the OpenAI shape: plain JSON, because that is what goes over the wire and into the journal."""

@@ -3,6 +3,12 @@
 Failures and missing scores are counted and shown, never averaged in. Repeats of a sample form one group, and so do
 samples with the same `dataset.group`: more repeats, or more questions about one passage, do not make the data set
 larger. The structs here are what `report --json` prints: fields are only ever added.
+
+How well the judges of a panel agree, for each score that the panel gives.
+
+A panel is a scorer with several `roles`. It records its combined score under its own name and each vote beside it
+(`rubric`, `rubric.a`, `rubric.b`). Votes are points on a scale, so alpha is ordinal. For two judges there is also
+Cohen's unweighted kappa, where any two different votes are a disagreement.
 """
 
 import contextlib
@@ -14,22 +20,85 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
+from holdfast.records.built_in import JUDGES, normalized
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
-from holdfast.report.agreement import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
-from holdfast.report.groups import SampleGroups, member_of, with_groups
 from holdfast.report.profile import ModelProfile
-from holdfast.report.reduction import Reduced, Repeat, summarise_reduced
+from holdfast.report.reduction import Reduced, Repeat, SampleGroups, member_of, summarise_reduced, with_groups
 from holdfast.report.text import without_scorer_name
 from holdfast.score import as_number
 from holdfast.spec import Counts
 from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
-from holdfast.stats import Summary, summarise
+from holdfast.stats import Summary, cohens_kappa, krippendorff_alpha, percent_agreement, summarise
+
+_MODEL_FIELDS = ("provider", "model", "params", "options")
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """Agreement on `n` answers with at least two votes. A measure is None where disagreement was impossible."""
+
+    scorer: str
+    judges: tuple[str, ...]
+    n: int
+    agreement: float | None
+    """The share of pairs of judges with the same vote, not corrected for chance."""
+    alpha: float | None
+    kappa: float | None = None
+
+    def __str__(self) -> str:
+        measures = [f"Krippendorff's alpha {_number(self.alpha)}"]
+        if len(self.judges) == 2:
+            measures.append(f"Cohen's kappa {_number(self.kappa)}")
+        measures.append(f"pairwise agreement {_number(self.agreement)}")
+        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(measures)}"
+
+
+def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:
+    """The roles of each panel among the scorers of a task. `scorers`: as an evaluation records them."""
+    found = {}
+    for each in scorers:
+        roles = (each.get("args") or {}).get("roles")
+        if each.get("task", task) == task and isinstance(roles, list) and len(roles) > 1:
+            found[str(each.get("name"))] = tuple(map(str, roles))
+    return found
+
+
+def judges_of(scorer: Mapping[str, Any], roles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The models that a built-in judge calls, by role. They are part of its identity."""
+    scorer = normalized(scorer)
+    if "version" not in scorer or scorer["function"] not in JUDGES:
+        return {}
+    args = scorer.get("args") or {}
+    named = args.get("roles") or [args.get("role", "judge")]
+    return {role: {part: roles[role].get(part) for part in _MODEL_FIELDS} for role in named if role in roles}
+
+
+def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mapping[int, Any]]) -> Iterator[Agreement]:
+    """The agreement on every score that a panel gives. `votes`: by score name, then by ordinal of the answer."""
+    for panel, roles in judges.items():
+        for name in votes:
+            if name == panel or name.startswith(f"{panel}."):
+                own = [votes.get(f"{name}.{role}") for role in roles]
+                if all(own):
+                    yield _panel_agreement(name, roles, [each or {} for each in own])
+
+
+def _panel_agreement(name: str, roles: tuple[str, ...], votes: Sequence[Mapping[int, Any]]) -> Agreement:
+    answers = dict.fromkeys(answer for each in votes for answer in each)
+    units = [[as_number(each.get(answer)) for each in votes] for answer in answers]
+    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
+    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units]) if len(roles) == 2 else None
+    return Agreement(name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
 
 _finished = FactDecoder(SampleFinished)
 

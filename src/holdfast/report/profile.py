@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.records.durations import RELATIVE_ERROR, Durations
-from holdfast.report.grid import Grid
-from holdfast.report.text import brief, counted
+from holdfast.report.text import Grid, brief, counted
 from holdfast.state import ModelTimes, Profile
 
 PHASES = ("queue", "connect", "first byte", "generate", "request", "tools", "score")

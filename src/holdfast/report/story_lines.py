@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.printable import one_line
 from holdfast.records.facts import Failure, FileChanges
-from holdfast.records.references import with_strings
+from holdfast.records.keys import with_strings
 from holdfast.records.samples import Message
 from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens

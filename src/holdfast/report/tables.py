@@ -17,8 +17,7 @@ from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.samples import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
-from holdfast.report.grid import Grid
-from holdfast.report.text import brief, count_of, counted, dollars, first_line, status_text, status_tone
+from holdfast.report.text import Grid, brief, count_of, counted, dollars, first_line, status_text, status_tone
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 

@@ -35,14 +35,14 @@ from holdfast.report import (
     score_lines,
     score_table,
 )
-from holdfast.report.agreement import judges_of
 from holdfast.report.anomalies import Anomalies, unlooked
+from holdfast.report.cells import judges_of
 from holdfast.report.costs import Cost, CostLine, StoredSpec, cost_lines, total
-from holdfast.report.formats.events import EventLine, with_events
 from holdfast.report.formats.html import RunPage
+from holdfast.report.formats.lines import EventLine, with_events
 from holdfast.report.formats.parquet import score_kinds
-from holdfast.report.groups import SampleGroups
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
+from holdfast.report.reduction import SampleGroups
 from holdfast.report.selection import KeyFilter, choose
 from holdfast.report.story import (
     AttemptStory,

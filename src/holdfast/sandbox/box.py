@@ -23,7 +23,7 @@ from holdfast.errors import SpecError, UsageError
 from holdfast.journal.appender import NO_SPACE
 from holdfast.journal.ownership.lease import own
 from holdfast.records.facts import FileChanges, Step
-from holdfast.records.references import parse_reference
+from holdfast.records.keys import parse_reference
 from holdfast.records.samples import Sample
 from holdfast.sandbox.confinement import (
     HOST_NETWORK,

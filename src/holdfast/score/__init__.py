@@ -5,8 +5,7 @@ it to an answer. Built-in scorers without models are pure: no network, clock or 
 cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
 
-from holdfast.score.definition import Scorer, scorer
-from holdfast.score.errors import ScorerError, ScoringFailed
+from holdfast.score.definition import Scorer, ScorerError, ScoringFailed, scorer
 from holdfast.score.identity import identity, solver_digest, source_digest
 from holdfast.score.resolution import resolve
 from holdfast.score.results import as_number, score_answer, score_group

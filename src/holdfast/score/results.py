@@ -19,8 +19,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, describe_error
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import Extractor, Scorer, shorten
-from holdfast.score.errors import ScoringFailed
+from holdfast.score.definition import Extractor, Scorer, ScoringFailed, shorten
 
 MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000

@@ -2,6 +2,8 @@
 
 A solver needs no checkpoint code. Calls through `ctx` are recorded before they return; after a crash the solver runs
 again and receives the recorded results. It must take randomness and time from `ctx` for a replay to come out the same.
+
+`gather` runs several coroutines at once without losing a response that is paid for.
 """
 
 import asyncio
@@ -9,16 +11,16 @@ import copy
 import functools
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
-from holdfast.models.failures import AskFailedError
+from holdfast.models.provider import AskFailedError
 from holdfast.models.timing import begin_timing
 from holdfast.records.facts import FileChanges, Step, ToolCall
 from holdfast.records.samples import Answer, Message, Sample
@@ -322,3 +324,17 @@ def _as_messages(messages: str | list[Message]) -> list[Message]:
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
     return messages
+
+
+T = TypeVar("T")
+
+
+async def together(parts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return their results in order. If one fails, wait for the others first: their requests are paid for, and the next
+    attempt replays them.
+    """
+    found = await asyncio.gather(*parts, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in found if not isinstance(each, BaseException)]

@@ -13,13 +13,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holdfast.errors import SpecError
 from holdfast.records.samples import Answer, Sample
-from holdfast.solve import agents, composed
-from holdfast.solve.arguments import read_arguments
+from holdfast.solve import agents
 from holdfast.solve.command import command, fit_command
 from holdfast.solve.context import Context
-from holdfast.solve.definition import Solve, Solver
+from holdfast.solve.definition import Solve, Solver, read_arguments
 from holdfast.solve.resources import Role
-from holdfast.solve.tools.lookup import find_function, load
+from holdfast.solve.tools.tool import find_function, load
 from holdfast.spec import Sandbox, Spec, Task
 
 Arguments = ParamSpec("Arguments")
@@ -54,14 +53,14 @@ BUILT_IN: dict[str, Solve] = {
     "conversation": agents.conversation,
     "feedback": agents.feedback,
     "critique": agents.critique,
-    "best_of": composed.best_of,
-    "majority": composed.majority,
-    "chain": composed.chain,
-    "fork": composed.fork,
+    "best_of": agents.best_of,
+    "majority": agents.majority,
+    "chain": agents.chain,
+    "fork": agents.fork,
     "command": command,
 }
 _FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
-    "chain": composed.fit_chain,
+    "chain": agents.fit_chain,
     "command": fit_command,
     "conversation": agents.fit_conversation,
 }

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records.facts import Change
-from holdfast.spec.field_classes import field_classes
-from holdfast.spec.types import Spec
+from holdfast.spec.types import Spec, field_classes
 
 _SEVERITIES = ("place", "throughput", "evaluation", "result")
 _canonical = msgspec.json.Encoder(order="deterministic").encode

@@ -5,10 +5,25 @@ provider is opened, so that reading a spec loads no HTTP client. To add a provid
 `models/providers/` and add one line here. Invariant: no other module holds a list of providers.
 
 Providers that installed packages offer (entry point group `holdfast.providers`) are not in this table:
-`models/providers/registry.py` finds them.
+`models/opening.py` finds them.
+
+Short names of models: `openai/gpt-x`, `openrouter/org/model`. Each is short for a mapping that a spec could hold.
+
+The part before the first slash is a provider, or a server of the table `PROVIDERS` that speaks another provider's
+protocol. The rest is the model's name on its server, with adapters (`qwen3-8b:my-lora`) and revisions
+(`org/model@rev`); it is also the name in keys and in usage.
+
+API keys: which environment variable should hold a model's key, and which models cannot be used without one.
+
+Pure: the environment is a parameter. A user's own server may need no key; a provider's own server always does.
 """
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import msgspec
+
+from holdfast.spec.types import Model, Spec
 
 
 class ProviderInfo(msgspec.Struct, frozen=True):
@@ -35,7 +50,7 @@ class ProviderInfo(msgspec.Struct, frozen=True):
         return bool(self.key_variables)
 
 
-LOCAL_BATCHES = "holdfast.models.batch.local:LocalBatches"
+LOCAL_BATCHES = "holdfast.models.batch.api:LocalBatches"
 """Batches for providers that run in this process: to try out what a batch does, and for the user's own providers."""
 _OPENAI_BATCHES = "holdfast.models.batch.openai:OpenAIBatches"
 _ANTHROPIC_BATCHES = "holdfast.models.batch.anthropic:AnthropicBatches"
@@ -103,3 +118,78 @@ def default_key_variables(provider: str) -> tuple[str, ...]:
 def is_external(provider: str) -> bool:
     """Whether the provider is code from outside Holdfast: `module:function`, or an installed package's entry point."""
     return provider not in PROVIDERS
+
+
+def model_fields(model: Any) -> Any:
+    """The fields that a short name is short for; anything but a text is returned unchanged. A name without a slash
+    names a provider: `mock`.
+    """
+    if not isinstance(model, str):
+        return model
+    provider, _, name = model.partition("/")
+    fields = {"name": name or provider, "provider": provider, "model": name}
+    info = PROVIDERS.get(provider)
+    if info is None or not info.speaks or not name:
+        return fields
+    key = {"api_key_env": info.key_variables[0]} if info.key_variables else {}
+    return {**fields, "provider": info.speaks, "base_url": info.base_url, **key}
+
+
+def expand_names(models: list[Any]) -> list[Any]:
+    """The models with short names expanded. If two have the same name, the second keeps its whole short name."""
+    expanded: list[Any] = []
+    for model in models:
+        fields = model_fields(model)
+        taken = {each.get("name") for each in expanded if isinstance(each, dict)}
+        if isinstance(model, str) and fields["name"] in taken:
+            fields["name"] = model
+        expanded.append(fields)
+    return expanded
+
+
+_HOSTED = {info.base_url for info in PROVIDERS.values() if info.speaks and info.requires_key}
+_CREDENTIALS = {"authorization", "x-api-key", "x-goog-api-key"}
+
+
+def placed_models(spec: Spec) -> dict[str, Model]:
+    """All models that a run may use, by their place in the spec."""
+    models = {f"models[{index}]": model for index, model in enumerate(spec.models)}
+    return models | {f"roles.{name}": model for name, model in spec.roles.items()}
+
+
+def missing_keys(spec: Spec, environ: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
+    """One sentence for each model whose server is certain to reject requests. `without`: places of models that
+    receive no request.
+    """
+    found = []
+    for place, model in placed_models(spec).items():
+        variable = unset_variable(model, environ)
+        if variable and needs_key(model) and place not in without:
+            unset = f"the environment variable {variable} is not set"
+            found.append(f"{place}.api_key_env: {unset}, and the server of {model.name} needs a key; set it first")
+    return found
+
+
+def unset_variable(model: Model, environ: Mapping[str, str]) -> str:
+    """The variable that should hold the model's key and is empty; "" if a key is set or none is used."""
+    variables = key_variables(model)
+    return "" if any(environ.get(each, "").strip() for each in variables) else next(iter(variables), "")
+
+
+def key_variables(model: Model) -> tuple[str, ...]:
+    """The variables whose value is sent as the model's key: the first that is set. A provider's default variables
+    count only for its own server, and not if a header carries the credentials: no other server gets the key.
+    """
+    if model.api_key_env:
+        return (model.api_key_env,)
+    return () if model.base_url or _has_header(model) else default_key_variables(model.provider)
+
+
+def needs_key(model: Model) -> bool:
+    """Whether its server is known to reject every request without a key."""
+    hosted = not model.base_url or (isinstance(model.base_url, str) and model.base_url in _HOSTED)
+    return hosted and bool(default_key_variables(model.provider)) and not _has_header(model)
+
+
+def _has_header(model: Model) -> bool:
+    return any(name.lower() in _CREDENTIALS for name in model.headers)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from holdfast.spec.api_keys import needs_key, placed_models, unset_variable
+from holdfast.spec.providers import needs_key, placed_models, unset_variable
 from holdfast.spec.sampling_parameters import unknown_params
 from holdfast.spec.types import Model, Spec, Task
 

@@ -5,11 +5,19 @@ from them, `index` and `catalogue` keep the result in the user's cache (`cache`,
 """
 
 from holdfast.state.catalogue import Catalogue, stamp_of
-from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile
-from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.rows import (
+    AnswerRow,
+    EvaluationCounts,
+    MadeRow,
+    ScoreRow,
+    example_value,
+    recorded_answer,
+    recorded_edits,
+    recorded_scores,
+)
 from holdfast.state.snapshot import Stamps, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story

@@ -16,8 +16,7 @@ from holdfast.journal.positions import Damage, Entry, Position
 from holdfast.records.built_in import comparable_by_task
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import AnomaliesRechecked, Cell, SampleFailed, SampleFinished, ScoreGiven
-from holdfast.records.ranges import ORDINALS_MAX
-from holdfast.records.samples import MARKS
+from holdfast.records.samples import MARKS, ORDINALS_MAX
 from holdfast.score.anomalies import VERSION
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import StepGist, Story

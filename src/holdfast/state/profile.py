@@ -16,7 +16,7 @@ from holdfast.records.decoder import FactDecoder
 from holdfast.records.durations import Durations
 from holdfast.records.facts import RunEnded, ScoreGiven, Timing
 from holdfast.records.keys import cell_names, cell_of
-from holdfast.records.ranges import Count, EpochSeconds, Seconds, Total
+from holdfast.records.samples import Count, EpochSeconds, Seconds, Total
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 

@@ -34,8 +34,7 @@ from holdfast.records.facts import (
     Totals,
 )
 from holdfast.records.keys import cell_of, with_model
-from holdfast.records.ranges import Count, Ordinal
-from holdfast.records.samples import Usage
+from holdfast.records.samples import Count, Ordinal, Usage
 from holdfast.state.dispatch import RecordHandlers
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})

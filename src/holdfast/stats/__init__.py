@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
+from holdfast.stats.values import Pairs, pair_up, quantile
 from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
 from holdfast.stats.intervals import Summary, paired_difference, student, summarise, wilson
-from holdfast.stats.pairs import Pairs, pair_up
 from holdfast.stats.power import (
     Design,
     VarianceSplit,
@@ -24,7 +24,6 @@ from holdfast.stats.power import (
     samples_needed,
     split_variance,
 )
-from holdfast.stats.quantiles import quantile
 from holdfast.stats.reducers import (
     at_least,
     cons_at_k,

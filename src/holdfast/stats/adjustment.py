@@ -9,7 +9,7 @@ adjusted p directly with alpha. A test without a p-value (None) is left out and 
 
 from collections.abc import Callable, Sequence
 
-from holdfast.stats.checks import require_pairs, require_probability
+from holdfast.stats.values import require_pairs, require_probability
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

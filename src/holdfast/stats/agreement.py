@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
-from holdfast.stats.checks import require_finite, require_pairs
+from holdfast.stats.values import require_finite, require_pairs
 
 Unit = Sequence[Hashable]
 Level = Literal["nominal", "ordinal", "interval"]

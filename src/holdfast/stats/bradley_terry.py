@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
 
 from holdfast.stats.adjustment import ranks_of_tests
-from holdfast.stats.checks import require_confidence
+from holdfast.stats.values import require_confidence
 from holdfast.stats.intervals import LEVEL
 from holdfast.stats.units import Floats
 

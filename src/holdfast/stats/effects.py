@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
-from holdfast.stats.checks import (
+from holdfast.stats.values import (
     require_at_least,
     require_confidence,
     require_finite,

@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from holdfast.stats.checks import require_at_least, require_confidence, require_finite, require_groups
+from holdfast.stats.values import require_at_least, require_confidence, require_finite, require_groups
 
 LEVEL = 0.95
 

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from scipy.special import bdtr, gammaln, ndtr  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats.checks import require_at_least
+from holdfast.stats.values import require_at_least
 from holdfast.stats.units import Counts, Floats, batches, units_of
 
 RESAMPLES = 10_000

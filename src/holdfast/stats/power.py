@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-from holdfast.stats.checks import require_at_least, require_finite, require_groups
+from holdfast.stats.values import require_at_least, require_finite, require_groups
 
 MOST = 10**12
 _NORMAL_FROM = 10**6

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.stats.checks import require_at_least, require_pairs
+from holdfast.stats.values import require_at_least, require_pairs
 
 if TYPE_CHECKING:
     import numpy as np

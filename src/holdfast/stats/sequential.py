@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from holdfast.stats.checks import require_at_least, require_confidence
+from holdfast.stats.values import require_at_least, require_confidence
 from holdfast.stats.intervals import LEVEL, Summary
 from holdfast.stats.units import Floats
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.stats.checks import require_finite, require_groups
+from holdfast.stats.values import require_finite, require_groups
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -16,10 +16,9 @@ Importing this package imports no HTTP server; the first use of `ModelServer` do
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.behaviour import BatchBehaviour, Behaviour, Fault, Load, Storm
-from holdfast.testing.counts import BatchStats, Seen, Stats
+from holdfast.testing.behaviour import BatchBehaviour, BatchStats, Behaviour, Fault, Load, Seen, Stats, Storm
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
-from holdfast.testing.replies import digest_of, foretell
+from holdfast.testing.protocols import digest_of, foretell
 
 if TYPE_CHECKING:
     from holdfast.testing.server import ModelServer

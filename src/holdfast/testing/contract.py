@@ -22,8 +22,7 @@ import msgspec
 
 from holdfast.models import Connection, ModelError, Provider, Request, make_provider
 from holdfast.records.samples import Answer, Message, Usage
-from holdfast.testing.behaviour import Behaviour, Fault
-from holdfast.testing.counts import Seen
+from holdfast.testing.behaviour import Behaviour, Fault, Seen
 from holdfast.testing.protocols import SIGNATURE
 from holdfast.testing.server import ModelServer
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.behaviour import Behaviour
-from holdfast.testing.counts import BatchStats, Seen, Stats
+from holdfast.testing.behaviour import BatchStats, Behaviour, Seen, Stats
 
 _STOP_SECONDS = 10.0
 _STATS_SECONDS = 30.0

@@ -18,15 +18,33 @@ import xxhash
 from aiohttp import web
 
 from holdfast.testing.anthropic import MessagesServer
-from holdfast.testing.batch import Jobs, OpenAIBatchRoutes
-from holdfast.testing.batch_anthropic import AnthropicBatchRoutes
-from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Behaviour, Fault, LoadState, fault_for, latency_for
-from holdfast.testing.chat import ChatServer
-from holdfast.testing.counts import RequestCounts, Seen, Stats
+from holdfast.testing.batch import AnthropicBatchRoutes, Jobs, OpenAIBatchRoutes
+from holdfast.testing.behaviour import (
+    ENDINGS,
+    SHAPES,
+    Arrival,
+    Behaviour,
+    Fault,
+    LoadState,
+    RequestCounts,
+    Seen,
+    Stats,
+    fault_for,
+    latency_for,
+)
+from holdfast.testing.chat import ChatServer, ResponsesServer
 from holdfast.testing.google import GenerateContentServer
-from holdfast.testing.protocols import BadRequestError, Refusal, ServerAnswer, ServerProtocol, ServerRequest, encode
-from holdfast.testing.replies import answer_for, digest_of, reshape
-from holdfast.testing.responses import ResponsesServer
+from holdfast.testing.protocols import (
+    BadRequestError,
+    Refusal,
+    ServerAnswer,
+    ServerProtocol,
+    ServerRequest,
+    answer_for,
+    digest_of,
+    encode,
+    reshape,
+)
 
 _HOST = "127.0.0.1"
 _CLOSING_SECONDS = 0.05

@@ -10,7 +10,7 @@ from holdfast.errors import DataError, DriftError, HoldfastError
 from holdfast.models import UnknownProviderError
 from holdfast.records.facts import Change
 from holdfast.runs import RunLocation, RunOutcome
-from holdfast.score.errors import ScorerError
+from holdfast.score.definition import ScorerError
 from holdfast.spec import Model, Spec, Task
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.datasets import FileColumns, FileContent, ReferenceCache, rows_in_memory
 from holdfast.datasets.files import ending_of, type_of_name
 from holdfast.errors import DataError
-from holdfast.records.references import Reference, parse_reference
+from holdfast.records.keys import Reference, parse_reference
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 

@@ -12,9 +12,9 @@ from holdfast.engine import attachments as attachments_module
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import ModelClient
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path
-from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing.queue import Slots
-from holdfast.records.references import Reference
+from holdfast.models.provider import AskFailedError
+from holdfast.records.keys import Reference
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, ModelServer
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.budget import Amount, Budget, output_limit
-from holdfast.models.failures import AskFailedError
+from holdfast.models.provider import AskFailedError
 from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.facts import Bill, Failure, StepId
 from holdfast.records.samples import Answer, Usage

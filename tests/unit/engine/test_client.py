@@ -5,8 +5,8 @@ from typing import Any
 
 from holdfast.engine.client import CellHealth, ModelClient, group
 from holdfast.models import Request
-from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing.queue import Slots
+from holdfast.models.provider import AskFailedError
 from holdfast.records.samples import Answer, Message
 from holdfast.solve import ModelHandle
 from holdfast.spec import Model

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.earlier_scores import EarlierScores, KeptScores, sources_of
+from holdfast.engine.scoring import EarlierScores, KeptScores, sources_of
 from holdfast.errors import UsageError
 from holdfast.journal import Reader, journal_folder
 from holdfast.records import draft

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.earlier_scores import EarlierScores, KeptScores, owner_of, sources_of
+from holdfast.engine.scoring import EarlierScores, KeptScores, owner_of, sources_of
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Failure, ScoreGiven, ScoringStarted
 from holdfast.state import Story

@@ -14,7 +14,7 @@ from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Sample
 from holdfast.score.anomalies import AnswerExpectations
 from holdfast.solve import AttemptLimits, Context, RecordedStep, StepFailedError, ToolFailedError, Workplace
-from holdfast.solve.composed import best_of, majority
+from holdfast.solve.agents import best_of, majority
 from holdfast.solve.steps import working_seconds
 from tests.unit.engine.attempts_stage import (
     Setting,

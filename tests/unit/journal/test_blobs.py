@@ -16,7 +16,7 @@ from holdfast.errors import JournalError, SpecError
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_blob_files, read_blob, read_pieces
 from holdfast.journal.disk import OsDisk
 from holdfast.plan import StoredRows, check_blobs, inputs_of, prepare, write_plan
-from holdfast.records.references import Reference, parse_reference
+from holdfast.records.keys import Reference, parse_reference
 from holdfast.spec import Spec
 from tests.e2e.commands import write_rows
 from tests.unit.plan.plans import Plan, plan_of, spec_of, task

@@ -12,11 +12,9 @@ import pytest
 
 from holdfast.models import BatchApi, JobMark, ModelError
 from holdfast.records.samples import COUNT_MAX, Answer
-from holdfast.testing import BatchBehaviour, batch, batch_anthropic
+from holdfast.testing import BatchBehaviour, batch
 from tests.absurd import absurd_documents
 from tests.unit.models.test_api import TOKEN, each_style, lines_of, with_api
-
-MODULES = {"openai": batch, "anthropic": batch_anthropic}
 
 
 def check(answer: Answer) -> None:
@@ -30,8 +28,8 @@ class Poison:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, style: str) -> None:
         self.case = -1
         self.cases = 0
-        self._as_json = MODULES[style].as_json
-        monkeypatch.setattr(MODULES[style], "as_json", self)
+        self._as_json = batch.as_json
+        monkeypatch.setattr(batch, "as_json", self)
 
     def __call__(self, content: Any, status: int = 200) -> Any:
         if self.case < 0 or status != 200:

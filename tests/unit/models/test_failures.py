@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.models import Kind, ModelError
-from holdfast.models.failures import POLICIES
+from holdfast.models.provider import POLICIES
 from holdfast.records.redaction import redact
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

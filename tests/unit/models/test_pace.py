@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.models import Kind, ModelError
-from holdfast.models.pacing.breaker import TRIPS_AFTER, TRIPS_AFTER_REQUESTS
-from holdfast.models.pacing.pace import Pace, PaceLimits
-from holdfast.models.pacing.rate_limits import Quota
+from holdfast.models.pacing.pace import Pace, PaceLimits, Quota
+from holdfast.models.pacing.retries import TRIPS_AFTER, TRIPS_AFTER_REQUESTS
 from tests.unit.models.pace_world import Server, work
 
 

@@ -13,7 +13,7 @@ from holdfast.models import Connection, JobStatus, ModelError, Request, open_bat
 from holdfast.models.batch.jobs import BatchSetup, parse_outcome
 from holdfast.models.batch.openai import OpenAIBatches
 from holdfast.models.batch.queue import Batches, UnansweredError
-from holdfast.models.failures import AskFailedError
+from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import BatchJob, StepId
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.pacing.rate_limits import Quota, quotas_in
+from holdfast.models.pacing.pace import Quota, quotas_in
 
 NOON = 1_780_000_000.0
 

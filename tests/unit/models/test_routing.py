@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
-from holdfast.models.http.routing import RoutedServer, RoutingProvider
+from holdfast.models.http.endpoint import RoutedServer, RoutingProvider
 from holdfast.records.samples import Answer
 from holdfast.testing import Behaviour, Fault, ModelServer
 from tests.unit.testing.patience import until

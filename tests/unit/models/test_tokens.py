@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models import count_message_tokens, count_tokens
-from holdfast.models.tokens import LEAST, MOST
+from holdfast.models.prices import LEAST, MOST
 
 KNOWN = {
     "Nothing recorded is bought twice.": 6,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.records.references import Reference, parse_reference, references_in, with_strings
+from holdfast.records.keys import Reference, parse_reference, references_in, with_strings
 from holdfast.records.samples import Answer, NotJsonError
 
 PICTURE = Reference("ab" * 32, "image/png")

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Message, Sample
-from holdfast.report.formats.events import EventLine
+from holdfast.report.formats.lines import EventLine
 from holdfast.runs import Run
 from holdfast.solve import Context, tool
 from tests.unit.engine.runs import RUN, Asked, cut_after, given, go, model, records, rows

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.report.grid import Grid
+from holdfast.report.text import Grid
 
 ROWS = [
     ("20260101-120000-brisk-otter", "an-experiment-with-a-long-name", "completed", "12/12", ""),

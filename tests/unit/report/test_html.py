@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.records.samples import Usage
 from holdfast.report import CellReport, Example, RunReport, ScorerReport
-from holdfast.report.agreement import Agreement
+from holdfast.report.cells import Agreement
 from holdfast.report.costs import Cost, CostLine
 from holdfast.report.formats.html import RunOrigin, RunPage, html_page
 from holdfast.report.formats.plots import PlotData, Point, draw

@@ -16,7 +16,7 @@ from holdfast.models import Request as Asking
 from holdfast.records import draft
 from holdfast.records.facts import AnomaliesRechecked
 from holdfast.records.samples import Answer, Sample
-from holdfast.report import agreement, reduction
+from holdfast.report import cells, reduction
 from holdfast.report.reduction import Repeat, reduced_value
 from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
@@ -112,7 +112,7 @@ def test_a_mistake_in_a_reducer_is_found(place: RunLocation, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
 def test_a_mistake_in_an_agreement_is_found(place: RunLocation, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(agreement, name, other(getattr(agreement, name), lambda value: value / 2))
+    monkeypatch.setattr(cells, name, other(getattr(cells, name), lambda value: value / 2))
     (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found
 

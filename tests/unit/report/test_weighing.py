@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.agreement import agreements, judges_of, panels
+from holdfast.report.cells import agreements, judges_of, panels
 from holdfast.report.compare.comparison import adjust_p_values, compare, differing_scorers
 from holdfast.report.compare.gate import GateRule, judge_against, judge_level
 from holdfast.report.compare.leaderboard import leaderboards

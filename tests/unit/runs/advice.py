@@ -10,8 +10,7 @@ import msgspec
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Usage
 from holdfast.runs import Given, Retry, Run, RunOutcome, RunSummary, execute, extend, find_run, new_run_location
-from holdfast.runs.fork import Fork
-from holdfast.runs.fork_forecast import Forecast
+from holdfast.runs.fork import Forecast, Fork
 from tests.unit.engine.runs import RUN
 
 FORK = "fork"

@@ -17,8 +17,7 @@ from holdfast.journal import verify
 from holdfast.journal.blobs import check_blob_files
 from holdfast.records.samples import Sample, Usage
 from holdfast.runs import Run, execute, find_run, list_runs, new_run_location
-from holdfast.runs.fork import Fork
-from holdfast.runs.fork_forecast import Forecast
+from holdfast.runs.fork import Forecast, Fork
 from holdfast.score import scorer
 from holdfast.solve import Context, ToolFailedError, tool
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows

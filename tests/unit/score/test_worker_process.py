@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScoringFailed, patterns, resolve, score_answer, worker_process
+from holdfast.score import ScoringFailed, resolve, score_answer, worker_process
 from holdfast.score.worker_process import run_in_worker, run_in_worker_async
 from tests.unit.score.answers import answer, sample, score, value
 
@@ -97,7 +97,7 @@ def test_the_child_ends_with_a_process_that_is_killed() -> None:
 def test_a_pattern_that_never_ends_is_a_failure_never_a_zero(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looking: Any = {"regex": {"pattern": CATASTROPHE}}
     entry = looking if name == "regex" else {"exact_match": {"extract": looking}}
-    monkeypatch.setattr(patterns, "SECONDS_MAX", 0.2)
+    monkeypatch.setattr(worker_process, "SECONDS_MAX", 0.2)
     with pytest.raises(ScoringFailed, match="it took longer than"):
         score(entry, "4", LONG)
 
@@ -109,10 +109,10 @@ def test_a_pattern_that_never_ends_is_a_failure_never_a_zero(name: str, monkeypa
 @given(text=st.text("abcdxyz12é \n", max_size=30))
 def test_here_and_there_a_pattern_finds_the_same(pattern: str, text: str) -> None:
     wanted = re.search(pattern, text) is not None
-    assert patterns.is_match(text, pattern) is wanted
+    assert worker_process.is_match(text, pattern) is wanted
     assert value({"regex": {"pattern": pattern}}, None, text) is wanted
-    there = run_in_worker(5, "holdfast.score.patterns:match_pattern", "last", text, pattern, False, 0)
-    assert there == patterns.last_group(text, pattern, 0)
+    there = run_in_worker(5, "holdfast.score.worker_process:match_pattern", "last", text, pattern, False, 0)
+    assert there == worker_process.last_group(text, pattern, 0)
 
 
 def _is_running(process: int) -> bool:
@@ -134,7 +134,7 @@ LOOKING = [
 def test_while_a_pattern_is_match_pattern_the_event_loop_goes_on(
     entry: Any, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns, "SECONDS_MAX", 0.2)
+    monkeypatch.setattr(worker_process, "SECONDS_MAX", 0.2)
     made = resolve(entry, "here")
 
     async def turns() -> int:

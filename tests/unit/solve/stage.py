@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import StoppedError
 from holdfast.journal.positions import Position
-from holdfast.models.failures import AskFailedError
+from holdfast.models.provider import AskFailedError
 from holdfast.records import Draft
 from holdfast.records.facts import Failure, Spent, Step
 from holdfast.records.samples import Answer, Message, Sample, Usage

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.references import Reference
+from holdfast.records.keys import Reference
 from holdfast.records.samples import Sample
 from holdfast.solve import Prompt, Renderer
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.spec import build_spec
-from holdfast.spec.api_keys import missing_keys
+from holdfast.spec.providers import missing_keys
 from holdfast.spec.warnings import find_warnings
 
 OWN = "http://127.0.0.1:8000/v1"

@@ -10,7 +10,7 @@ import pytest
 from holdfast.records.facts import Change
 from holdfast.spec import Spec, build_spec
 from holdfast.spec.drift import find_differences, refused_changes
-from holdfast.spec.field_classes import field_classes
+from holdfast.spec.types import field_classes
 from tests.spec_fields import Leaf, Place, changed, full_spec, leaves, value_at, with_value
 
 LEAVES = list(leaves())

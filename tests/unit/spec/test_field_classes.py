@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.spec import Concurrency, Dataset, Fewshot, Limits, Model, SampleLimits, Spec, Task
-from holdfast.spec.field_classes import CLASSES, NESTED, RESULT, THROUGHPUT, classified, field_classes, nested_type
+from holdfast.spec.types import CLASSES, NESTED, RESULT, THROUGHPUT, classified, field_classes, nested_type
 
 
 def test_a_type_with_an_unclassified_field_is_refused_when_it_is_made() -> None:

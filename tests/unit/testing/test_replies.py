@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.records.samples import Answer, Message
 from holdfast.testing import Behaviour
-from holdfast.testing.replies import answer_for, compute
+from holdfast.testing.protocols import answer_for, compute
 
 
 def say(text: str, behaviour: Behaviour | None = None, digest: str = "d") -> str:

@@ -31,7 +31,7 @@ from holdfast.runs.replay import Replay, open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Model, Spec
-from holdfast.spec.api_keys import missing_keys
+from holdfast.spec.providers import missing_keys
 from holdfast.spec.warnings import find_warnings
 
 _SAMPLES_SHOWN = 3

@@ -22,8 +22,7 @@ from holdfast.report.compare.comparison import (
     differing_scorers,
 )
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
-from holdfast.report.grid import Grid
-from holdfast.report.text import counted, first_line
+from holdfast.report.text import Grid, counted, first_line
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec.reductions import Reduction

@@ -10,13 +10,11 @@ from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal.object_store import is_url
 from holdfast.report.costs import CostLine, CostReport, unpriced_line
-from holdfast.report.grid import Grid
 from holdfast.report.tables import short
-from holdfast.report.text import counted, dollars
+from holdfast.report.text import Grid, counted, dollars
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
-from holdfast.runs.costs import costs_of, load_observed_usage
-from holdfast.runs.estimate import Estimate, Range, estimate
+from holdfast.runs.estimate import Estimate, Range, costs_of, estimate, load_observed_usage
 
 _SPECS = (".yaml", ".yml")
 _USED = ("requests", "input", "cached", "output", "reasoning", "cost", "a sample", "saved", "orphaned")

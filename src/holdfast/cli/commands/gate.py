@@ -15,8 +15,7 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
 from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures, pairs_between
-from holdfast.report.grid import Grid
-from holdfast.report.text import count_of, counted
+from holdfast.report.text import Grid, count_of, counted
 from holdfast.runs import Run
 from holdfast.spec.source.messages import nearest
 

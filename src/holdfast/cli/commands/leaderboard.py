@@ -12,8 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
 from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
-from holdfast.report.grid import Grid
-from holdfast.report.text import count_of
+from holdfast.report.text import Grid, count_of
 from holdfast.spec.source.messages import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}

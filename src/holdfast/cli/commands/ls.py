@@ -13,9 +13,8 @@ from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal.object_store import is_url
-from holdfast.report.grid import Grid
 from holdfast.report.tables import duration
-from holdfast.report.text import counted, human_bytes, status_text, status_tone
+from holdfast.report.text import Grid, counted, human_bytes, status_text, status_tone
 from holdfast.runs import RunSummary, default_store, list_runs
 from holdfast.runs.mirror.remote import count_records, list_mirror
 from holdfast.spec.source.messages import nearest

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
-from holdfast.cli.hints import set_options, suggesting_commands
+from holdfast.cli.errors import set_options, suggesting_commands
 from holdfast.cli.output import hanging, jobs_line, print_line, print_table, resume_command, warn
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
@@ -37,11 +37,10 @@ from holdfast.runs import (
     find_run,
     new_run_location,
 )
+from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_fold, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.execution.user_modules import find_modules_beside
-from holdfast.runs.fork import Fork, is_fork_of
-from holdfast.runs.fork_forecast import Forecast
+from holdfast.runs.fork import Forecast, Fork, is_fork_of
 from holdfast.runs.mirror.claim import restore_from_mirror
 from holdfast.runs.mirror.recovery import check_mirror, restore_into
 from holdfast.runs.store.damage import require_started
@@ -52,7 +51,7 @@ from holdfast.solve import sandboxes_of
 from holdfast.spec import Spec, build_spec, change_spec, read_spec
 from holdfast.spec.drift import find_differences, refused_changes
 from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.env_file import fill_environment
+from holdfast.spec.source.variables import fill_environment
 from holdfast.spec.warnings import find_warnings
 
 _RUNS_LOOKED_AT = 20

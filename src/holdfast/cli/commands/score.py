@@ -20,9 +20,8 @@ from holdfast.cli.run_argument import run_to_read
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.report.grid import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.text import counted, dollars, first_line, lines_of, without_scorer_name
+from holdfast.report.text import Grid, counted, dollars, first_line, lines_of, without_scorer_name
 from holdfast.runs import Given, Run, RunLocation, default_store, find_run
 from holdfast.runs.control import ControlRequest
 from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers

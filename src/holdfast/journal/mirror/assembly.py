@@ -20,10 +20,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import JournalError, StoreError
-from holdfast.journal.content import SegmentContent, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
 from holdfast.journal.mirror.pieces import UNKNOWN, FolderSource, SegmentPiece, Source, sealed_name
 from holdfast.journal.paths import journal_folder, quarantine_folder, segment_path
+from holdfast.journal.scan import SegmentContent, open_content
 from holdfast.journal.segments import fence_between, is_whole_file, list_chain
 from holdfast.records import Fence, parse, seed_of
 

@@ -15,10 +15,10 @@ from typing import Protocol
 import msgspec
 
 from holdfast import files
-from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.mirror.tombstones import read_tombstones
+from holdfast.journal.mirror.removal import read_tombstones
 from holdfast.journal.object_store import Objects
+from holdfast.journal.scan import PIECE_BYTES
 from holdfast.journal.segments import list_chain
 from holdfast.journal.start_copy import START_FILE
 

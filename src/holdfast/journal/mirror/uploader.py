@@ -24,7 +24,6 @@ import xxhash
 
 from holdfast.errors import FencedError, JournalError, StoreError, describe_error
 from holdfast.files import NotAFileError, is_file, is_folder, list_names, open_file, status_of
-from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.mirror.pieces import (
     BEHIND_RECORDS,
@@ -35,11 +34,12 @@ from holdfast.journal.mirror.pieces import (
     parse_piece,
     sealed_name,
 )
-from holdfast.journal.mirror.tombstones import tombstone_name
+from holdfast.journal.mirror.removal import tombstone_name
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
 from holdfast.journal.ownership.lease import read_lease
 from holdfast.journal.paths import segment_path
+from holdfast.journal.scan import PIECE_BYTES
 from holdfast.journal.segments import HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.records import Fence
 

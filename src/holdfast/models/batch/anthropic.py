@@ -16,11 +16,10 @@ from yarl import URL
 
 from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.batch.transfer import SKEW_SECONDS, BatchTransport, JobName, Page, decode_line, url_of
-from holdfast.models.failures import ModelError
 from holdfast.models.http.bodies import Values, decode, mapping
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, shorten
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import Connection, ModelError, Request
 from holdfast.models.providers.anthropic import INFO, Messages
 
 _OPENING, _CLOSING = b'{"requests":[', b"]}"

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.journal.positions import Journal
 from holdfast.models.batch.api import BatchApi, JobMark
 from holdfast.models.batch.api import JobStatus as JobStatus
-from holdfast.models.failures import ModelError
+from holdfast.models.provider import ModelError
 from holdfast.records import draft
 from holdfast.records.facts import BatchJob, StepId
 from holdfast.records.samples import Answer

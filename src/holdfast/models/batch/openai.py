@@ -13,11 +13,10 @@ from yarl import URL
 
 from holdfast.models.batch.api import TOKEN_NAME, BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.batch.transfer import BatchTransport, FileName, JobName, Page, chunks, decode_line, url_of
-from holdfast.models.failures import ModelError
 from holdfast.models.http.bodies import decode
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, kind_of, shorten
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import Connection, ModelError, Request
 from holdfast.models.providers.openai import INFO, make_dialect
 
 _WINDOW = "24h"

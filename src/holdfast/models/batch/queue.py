@@ -18,9 +18,8 @@ import msgspec
 
 from holdfast.errors import JournalError, describe_error
 from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
-from holdfast.models.failures import AskFailedError, ModelError
 from holdfast.models.pacing.stopwatch import InJob
-from holdfast.models.provider import Request
+from holdfast.models.provider import AskFailedError, ModelError, Request
 from holdfast.records import draft
 from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.records.samples import Answer

@@ -13,12 +13,11 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.http.bodies import decode
 from holdfast.models.http.connection import Response, basic_auth
 from holdfast.models.http.endpoint import Endpoint, parse_url
 from holdfast.models.http.proxy import ProxyError
-from holdfast.models.provider import Connection
+from holdfast.models.provider import BadConnectionError, Connection, ModelError
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """A longer line could not be recorded anyway: it is skipped."""

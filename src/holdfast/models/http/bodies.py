@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.models.failures import ModelError
 from holdfast.models.http.statuses import detail_of, kind_of, shorten, status_in
+from holdfast.models.provider import ModelError
 from holdfast.records.samples import COUNT_MAX
 
 TOOL_CALLS_MAX = 1000

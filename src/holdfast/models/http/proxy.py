@@ -19,7 +19,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.errors import describe_error
-from holdfast.models.failures import BadConnectionError
+from holdfast.models.provider import BadConnectionError
 
 _HEAD_BYTES_MAX = 64 * 1024
 _REASON_CHARACTERS_MAX = 100

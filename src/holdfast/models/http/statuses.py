@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.models.failures import Kind
+from holdfast.models.provider import Kind
 
 RETRY_AFTER_SECONDS_MAX = 3600.0
 """The longest wait that a server can request: a wrong date must not stop a run for years."""

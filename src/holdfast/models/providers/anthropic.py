@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from yarl import URL
 
-from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.http.bodies import (
     SseEvent,
     Values,
@@ -34,7 +33,7 @@ from holdfast.models.http.bodies import (
     texts,
 )
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import BadConnectionError, Connection, ModelError, Request
 from holdfast.records.samples import COUNT_MAX, Answer, Message, Usage
 from holdfast.spec.providers import PROVIDERS
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.models.failures import Kind, ModelError
 from holdfast.models.http.bodies import (
     END,
     SseEvent,
@@ -28,6 +27,7 @@ from holdfast.models.http.bodies import (
     parse_names,
     texts,
 )
+from holdfast.models.provider import Kind, ModelError
 from holdfast.records.samples import Answer, Message, Usage
 
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")

@@ -14,11 +14,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import describe_error
-from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.http.bodies import clean
 from holdfast.models.http.endpoint import read_key, secrets_of
 from holdfast.models.http.statuses import kind_of, retry_after_seconds, shorten
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.models.providers.chat_completions import answer_of
 from holdfast.records.redaction import redact
 from holdfast.records.samples import Answer

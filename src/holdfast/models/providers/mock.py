@@ -30,8 +30,7 @@ from typing import Annotated
 import msgspec
 import xxhash
 
-from holdfast.models.failures import BadConnectionError, Kind, ModelError
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.records.samples import Answer, Message, Usage
 
 _LAST = "{last}"

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import msgspec
 from yarl import URL
 
-from holdfast.models.failures import BadConnectionError
 from holdfast.models.http.bodies import SseEvent
 from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
-from holdfast.models.provider import Connection, Request
+from holdfast.models.provider import BadConnectionError, Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
 from holdfast.records.samples import Answer
 from holdfast.spec.providers import PROVIDERS

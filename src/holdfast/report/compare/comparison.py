@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.records.built_in import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
-from holdfast.report.groups import with_groups
+from holdfast.report.reduction import with_groups
 from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
 
 if TYPE_CHECKING:

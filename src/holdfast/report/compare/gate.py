@@ -17,7 +17,7 @@ import msgspec
 from holdfast.report.compare.comparison import paired
 from holdfast.report.compare.sides import Measure, SideAnswers
 from holdfast.report.formats.lines import ExportLine
-from holdfast.report.groups import member_of, with_groups
+from holdfast.report.reduction import member_of, with_groups
 from holdfast.report.text import count_of, counted
 from holdfast.score import as_number
 from holdfast.stats import Design, Summary, paired_difference, samples_needed, split_variance, summarise

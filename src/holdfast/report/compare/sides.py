@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.report.formats.lines import ExportLine
-from holdfast.report.groups import member_of, with_groups
-from holdfast.report.reduction import OF_LABELS, Repeat, reduced_value, summarise_values
+from holdfast.report.reduction import OF_LABELS, Repeat, member_of, reduced_value, summarise_values, with_groups
 from holdfast.score import as_number
 from holdfast.spec.reductions import MEAN, Reduction
 from holdfast.stats import Summary, summarise

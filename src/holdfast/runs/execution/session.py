@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions
-from holdfast.engine.earlier_scores import sources_of
+from holdfast.engine.scoring import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
 from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer
 from holdfast.journal.ownership.lease import read_lease, write_lease

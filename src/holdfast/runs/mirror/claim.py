@@ -24,9 +24,14 @@ from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_run_folder
 from holdfast.journal.disk import remove_if_there
 from holdfast.journal.mirror.pieces import FOLDER, FolderSource, MirrorSource, Source
-from holdfast.journal.mirror.removal import newest_epoch, refuse_unfinished_removal, removed_run
+from holdfast.journal.mirror.removal import (
+    is_tombstone,
+    newest_epoch,
+    read_tombstone,
+    refuse_unfinished_removal,
+    removed_run,
+)
 from holdfast.journal.mirror.restore import Restored, restore, uid_of
-from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.mirror.uploader import BEATS, UploadSettings
 from holdfast.journal.mirror.uploader import MirrorUploader as Uploader
 from holdfast.journal.object_store import Objects, StoredObjects, open_objects

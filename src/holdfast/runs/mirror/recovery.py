@@ -2,6 +2,11 @@
 
 All sources are merged; existing data is never replaced by less. Each loss is reported in one sentence. After a crash at
 any point the same call continues. Recovery streams: its memory does not grow with the run.
+
+A note beside a recovered run: its source, and the result.
+
+Because of the note, a `recover` that was killed can be repeated: it continues instead of refusing the existing run. The
+note is a hint: if it is missing or damaged, the repetition is refused like any recovery into an existing run.
 """
 
 import asyncio
@@ -16,7 +21,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.errors import DriftError, StoreError, UsageError
-from holdfast.files import NotAFileError
+from holdfast.files import NotAFileError, read_file, replace_file
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.disk import remove_if_there
 from holdfast.journal.mirror.pieces import FolderSource, MirrorSource, SegmentPiece, Source
@@ -32,8 +37,7 @@ from holdfast.runs.compaction import condense
 from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
-from holdfast.runs.mirror.recovery_note import RecoveryNote, is_recovered, read_note
-from holdfast.runs.store.blob_check import check_content
+from holdfast.runs.store.damage import check_content
 from holdfast.runs.store.lookup import (
     RunLocation,
     default_store,
@@ -44,6 +48,45 @@ from holdfast.runs.store.lookup import (
 )
 from holdfast.spec import Mirror
 from holdfast.state import Fold, is_held
+
+
+class RecoveryNote(msgspec.Struct, frozen=True):
+    """The source and options of a `recover`, and its result."""
+
+    source: str
+    """A folder or a URL."""
+    events: bool
+    uid: str = ""
+    """The uid of the recovered run; empty until the recovery is complete."""
+    lost: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def write(self, place: RunLocation) -> None:
+        replace_file(_path(place), msgspec.json.encode(self))
+
+
+def read_note(place: RunLocation, source: str, *, events: bool) -> RecoveryNote | None:
+    """The note of an earlier call with the same source and the same `events`; None if there is none."""
+    try:
+        note = msgspec.json.decode(read_file(_path(place)), type=RecoveryNote)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return note if (note.source, note.events) == (source, events) else None
+
+
+def is_recovered(place: RunLocation, note: RecoveryNote) -> bool:
+    """Whether the run at `place` is the complete result that the note describes."""
+    return bool(note.uid) and place.began and uid_of(FolderSource(place.folder)) == note.uid
+
+
+def remove_note(place: RunLocation) -> None:
+    remove_if_there(OS_DISK, _path(place))
+
+
+def _path(place: RunLocation) -> str:
+    above, name = os.path.split(place.folder)
+    return os.path.join(above, f".recovered-{name}.json")
+
 
 TransferProgress = Callable[[int, int], None]
 """Called with the bytes transferred so far, and the total."""

@@ -23,8 +23,7 @@ from holdfast.journal.mirror.restore import uid_of
 from holdfast.journal.object_store import Objects, open_objects
 from holdfast.journal.ownership.claims import TakeoverTiming
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
-from holdfast.runs.mirror.recovery import only_run
-from holdfast.runs.mirror.recovery_note import remove_note
+from holdfast.runs.mirror.recovery import only_run, remove_note
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary

@@ -24,13 +24,13 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.files import open_own_file
-from holdfast.runs.execution.user_modules import references_of
+from holdfast.runs.execution.preparation import references_of
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS as BUILT_IN_SCORERS
 from holdfast.solve.registry import BUILT_IN as BUILT_IN_SOLVERS
 from holdfast.solve.tools.mcp import servers_in
 from holdfast.spec import Spec
-from holdfast.spec.api_keys import key_variables, placed_models
+from holdfast.spec.providers import key_variables, placed_models
 from holdfast.spec.source.variables import variables_in
 
 OPTION = "--trust"

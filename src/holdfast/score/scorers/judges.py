@@ -21,8 +21,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Message, Sample, Score
-from holdfast.score.definition import Scorer, scorer
-from holdfast.score.errors import ScoringFailed
+from holdfast.score.definition import Scorer, ScoringFailed, scorer
 
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _FENCE_IN = re.compile("<+|>+")

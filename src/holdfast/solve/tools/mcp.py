@@ -4,6 +4,10 @@ Each attempt at a sample has one session, opened by the first live call and clos
 none. The list of tools is requested once and is a durable step, so that the model sees the same list after a crash. A
 server that we start ends when its standard input is closed, which also happens when we are killed. What it kept in
 memory is lost then; the recorded steps are not.
+
+Limits the size of responses of MCP servers over HTTP, to the limit for model servers.
+
+The client of the `mcp` package reads a whole response into memory first, so the limit is in the byte stream below it.
 """
 
 import asyncio
@@ -14,20 +18,52 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import IO, Annotated, Any, cast
 
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError, describe_error
+from holdfast.models.http import connection
 from holdfast.records.facts import Failure
 from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
 from holdfast.solve.context import Context, ToolFailedError
-from holdfast.solve.tools.response_bounds import bounding_hook
 from holdfast.solve.tools.tool import Tool
 from holdfast.solve.tools.workplace import Workplace
 from holdfast.spec.source.variables import variables_in
 from holdfast.spec.source.yaml import expand
+
+
+def bounding_hook(http: Any) -> Callable[[Any], Awaitable[None]]:
+    """Return a response hook for a client of `http`, which is httpx or a compatible package."""
+
+    class TooLargeError(http.SSEError, http.StreamError):  # type: ignore[misc] # the package is imported on use
+        """Both base classes are needed: the `mcp` package turns only these into results; else a call would wait
+        forever.
+        """
+
+    class Bounded(http.AsyncByteStream):  # type: ignore[misc] # as above
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for piece in self._stream:
+                received += len(piece)
+                if received > connection.BODY_BYTES_MAX:
+                    raise TooLargeError(f"the response has more than {connection.BODY_BYTES_MAX >> 20} MiB")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: Any) -> None:
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise TooLargeError("the response is compressed, though it was asked for as it is")
+        response.stream = Bounded(response.stream)
+
+    return bound
+
 
 _LISTING = "mcp.tools"
 """The step that lists the tools of a server. The dot keeps users' tools from having this name."""

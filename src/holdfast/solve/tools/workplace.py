@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.records.facts import FileChanges
-from holdfast.records.references import parse_reference
+from holdfast.records.keys import parse_reference
 from holdfast.records.samples import Sample
 from holdfast.sandbox.box import Box, ReadFile
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.spec.field_classes import nested_type
-from holdfast.spec.types import Model, Spec, Task
+from holdfast.spec.types import Model, Spec, Task, nested_type
 
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")

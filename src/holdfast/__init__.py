@@ -7,7 +7,7 @@ from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.api import Run, Task, open_run, recover, recover_async, run, run_async
-    from holdfast.records.samples import Answer, Message, Sample, Score
+    from holdfast.records import Answer, Message, Sample, Score
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.records.samples import Row
+from holdfast.records import Row
 from holdfast.runs.execution.execute import execute, new_run_location
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.progress import observer

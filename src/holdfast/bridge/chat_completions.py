@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Failure
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Failure, Message, Usage
 
 _encode = msgspec.json.Encoder().encode
 _CREATED = 0

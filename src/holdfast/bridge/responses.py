@@ -20,7 +20,7 @@ from holdfast.bridge.chat_completions import (
     refuse,
     typed,
 )
-from holdfast.records.samples import Message
+from holdfast.records import Message
 
 _LEFT_OUT = {"store", "include", "metadata", "truncation", "background", "prompt_cache_key", "service_tier", "user"}
 _OWN = {"model", "input", "instructions", "tools", "stream", "stream_options", "previous_response_id"}

@@ -35,8 +35,7 @@ from holdfast.bridge.chat_completions import (
 )
 from holdfast.bridge.responses import parse_response_request, response_body, response_events
 from holdfast.errors import HoldfastError
-from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.samples import Message
+from holdfast.records import LINE_BYTES_MAX, Message
 from holdfast.solve import LimitError, StepFailedError
 from holdfast.solve.resources import BridgeBackend, BridgeRequest
 

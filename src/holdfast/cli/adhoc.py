@@ -18,7 +18,7 @@ from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.spec import build_spec
 from holdfast.spec.providers import expand_names
 from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.loader import value_of
+from holdfast.spec.source.assignment import value_of
 from holdfast.spec.source.variables import fill_environment
 
 EXPERIMENT = "ad-hoc"

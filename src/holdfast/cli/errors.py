@@ -16,8 +16,7 @@ from holdfast.cli.output import hanging, terminal_width
 from holdfast.cli.streams import discard_output
 from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError, error_of_path
 from holdfast.printable import one_line
-from holdfast.records.facts import Change
-from holdfast.records.redaction import without_shapes
+from holdfast.records import Change, without_shapes
 from holdfast.report.text import shortened
 from holdfast.runs import Given, RunLocation
 from holdfast.runs.execution.resume import read_fold, stored_spec

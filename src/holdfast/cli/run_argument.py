@@ -3,7 +3,7 @@
 import sys
 
 from holdfast.cli.progress import spinner
-from holdfast.journal.object_store import is_url
+from holdfast.journal import is_url
 from holdfast.runs import Run, default_store
 
 

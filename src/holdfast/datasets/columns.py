@@ -14,7 +14,7 @@ import xxhash
 
 from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError
-from holdfast.records.samples import Row, Sample
+from holdfast.records import Row, Sample
 
 _SLOTS_AT_FIRST = 1024
 

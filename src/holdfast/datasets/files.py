@@ -24,8 +24,7 @@ import msgspec
 
 from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
-from holdfast.records.keys import Reference, parse_reference
-from holdfast.records.samples import Row
+from holdfast.records import Reference, Row, parse_reference
 
 PIECE_BYTES = 1 << 20
 _UNKNOWN = "application/octet-stream"

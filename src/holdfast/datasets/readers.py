@@ -25,8 +25,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import DataError
-from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.samples import Row
+from holdfast.records import LINE_BYTES_MAX, Row
 
 _WHOLE_BYTES_MAX = 512 * 1024 * 1024
 """Largest unpacked size of a compressed file that is read whole; its size on disk limits nothing."""

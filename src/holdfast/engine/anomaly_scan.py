@@ -14,11 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from holdfast.engine.schedule import Tickets
-from holdfast.journal import Reader
-from holdfast.journal.positions import Journal
+from holdfast.journal import Journal, Reader
 from holdfast.plan import PreparedTask
-from holdfast.records import Draft, draft
-from holdfast.records.facts import AnomaliesRechecked, Cell
+from holdfast.records import AnomaliesRechecked, Cell, Draft, draft
 from holdfast.score.anomalies import VERSION, AnswerExpectations, expect_answers, find_anomalies
 from holdfast.spec import Spec, Task
 from holdfast.state import Index, recorded_answer

@@ -15,9 +15,8 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.journal.blobs import BlobError, BlobStore, read_blob, read_pieces
-from holdfast.records.keys import Reference, parse_reference, references_in, with_strings
-from holdfast.records.samples import Message
+from holdfast.journal import BlobError, BlobStore, read_blob, read_pieces
+from holdfast.records import Message, Reference, parse_reference, references_in, with_strings
 from holdfast.sandbox.snapshots import Blobs
 
 _KEPT_BYTES_MAX = 16 << 20

@@ -19,9 +19,7 @@ import msgspec
 from holdfast.models import count_message_tokens
 from holdfast.models.pacing.stopwatch import Held
 from holdfast.models.provider import AskFailedError
-from holdfast.records.facts import StepId
-from holdfast.records.keys import cell_names
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, StepId, Usage, cell_names
 from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story

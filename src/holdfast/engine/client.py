@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.engine.attachments import Attachments
-from holdfast.journal.blobs import BlobError
+from holdfast.journal import BlobError
 from holdfast.models import ModelError, Provider, Request, Retries, ask
 from holdfast.models.batch.queue import Batches, Single, UnansweredError
 from holdfast.models.credentials import Guard, GuardedProvider
@@ -32,8 +32,7 @@ from holdfast.models.pacing.retries import Again, Streak
 from holdfast.models.pacing.stopwatch import HeldByLine
 from holdfast.models.provider import AskFailedError, Headers
 from holdfast.models.timing import under_way
-from holdfast.records.facts import Failure, StepId
-from holdfast.records.samples import Answer, Message
+from holdfast.records import Answer, Failure, Message, StepId
 from holdfast.solve import AttemptLimits, ModelHandle
 from holdfast.spec import Model, Spec
 from holdfast.spec.providers import is_external

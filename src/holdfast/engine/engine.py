@@ -34,9 +34,7 @@ from holdfast.models.batch.queue import Batches
 from holdfast.models.opening import open_batch_api
 from holdfast.models.pacing.queue import Slots
 from holdfast.plan import PreparedTask, scoring_roles
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, SampleFinished
-from holdfast.records.samples import Answer, Usage
+from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of

@@ -18,12 +18,10 @@ import msgspec
 
 from holdfast.engine.sample import InFlightSample
 from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, describe_error
-from holdfast.journal.blobs import BlobError
+from holdfast.journal import BlobError
 from holdfast.models.credentials import credentials_of
 from holdfast.models.provider import POLICIES
-from holdfast.records import writable
-from holdfast.records.facts import Failure
-from holdfast.records.redaction import is_credential_name, redact
+from holdfast.records import Failure, is_credential_name, redact, writable
 from holdfast.sandbox.confinement import SandboxError
 from holdfast.solve import LimitError, StepFailedError
 from holdfast.spec import Spec

@@ -19,12 +19,10 @@ from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import attempt_limits
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import HoldfastError
-from holdfast.journal.positions import Position
+from holdfast.journal import Position
 from holdfast.models.opening import identity_of
 from holdfast.plan import PreparedTask
-from holdfast.records import Draft
-from holdfast.records.facts import Step, ToolCall
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Draft, Message, Step, ToolCall, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, Tool, Workplace
 from holdfast.solve.resources import Ask
 from holdfast.spec import Spec

@@ -30,13 +30,9 @@ from holdfast.engine.scoring import (
     score_all,
 )
 from holdfast.errors import BadRecordError
-from holdfast.journal import Position
-from holdfast.journal.ownership.lease import InFlight
-from holdfast.journal.positions import Journal
+from holdfast.journal import InFlight, Journal, Position
 from holdfast.plan import PreparedTask
-from holdfast.records import draft
-from holdfast.records.facts import Cell, Failure, SampleFailed, SampleFinished, Spent, checked
-from holdfast.records.samples import Answer, Sample
+from holdfast.records import Answer, Cell, Failure, Sample, SampleFailed, SampleFinished, Spent, checked, draft
 from holdfast.score.anomalies import VERSION, AnswerExpectations, find_anomalies
 from holdfast.solve import (
     AttemptResources,

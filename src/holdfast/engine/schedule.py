@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 
 from holdfast.plan import PreparedTask, data_lines, planned_lines
-from holdfast.records.facts import Cell
-from holdfast.records.samples import Sample
+from holdfast.records import Cell, Sample
 from holdfast.spec import Spec
 
 _AHEAD = 512

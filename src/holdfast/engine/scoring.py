@@ -5,10 +5,11 @@ Invariant: each scorer gives each answer at least one score or a failure, and th
 that a resume knows which answers are fully scored. A crash leaves an answer without that mark; it is scored again, with
 the recorded replies of judges.
 
-Scores of earlier evaluations are copied into the current one (`EarlierScores`). A scorer with the same name, arguments, code and judges as in an earlier evaluation is not called again: its scores are
-copied, and with them the scores that people set by hand. Failed scores are computed again, and so are those of group
-scorers: their group may have new answers. The index has the positions of the records, the journal their content. One
-thread looks them up answer by answer, so that memory does not grow with the run. Nothing is written here.
+Scores of earlier evaluations are copied into the current one (`EarlierScores`). A scorer with the same name, arguments,
+code and judges as in an earlier evaluation is not called again: its scores are copied, and with them the scores that
+people set by hand. Failed scores are computed again, and so are those of group scorers: their group may have new
+answers. The index has the positions of the records, the journal their content. One thread looks them up answer by
+answer, so that memory does not grow with the run. Nothing is written here.
 """
 
 import asyncio
@@ -24,15 +25,21 @@ from holdfast.engine.failures import failure_in, failure_of, redacted, take_stal
 from holdfast.engine.sample import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
-from holdfast.journal import Entry, Position, Reader, journal_folder
-from holdfast.journal.positions import Journal
+from holdfast.journal import Entry, Journal, Position, Reader, journal_folder
 from holdfast.models.pacing.queue import Slots
 from holdfast.plan import PlanLine, planned_lines
-from holdfast.records import Draft, draft
-from holdfast.records.built_in import comparable
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, Failure, SampleFinished, ScoreGiven, checked
-from holdfast.records.samples import Answer
+from holdfast.records import (
+    Answer,
+    Cell,
+    Draft,
+    FactDecoder,
+    Failure,
+    SampleFinished,
+    ScoreGiven,
+    checked,
+    comparable,
+    draft,
+)
 from holdfast.score import Scorer, ScoringFailed, score_answer, score_group
 from holdfast.solve import AttemptResources, Context, RecordedStep, Scope, Steps
 from holdfast.spec import Counts

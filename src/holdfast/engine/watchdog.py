@@ -21,8 +21,8 @@ import msgspec
 from holdfast.engine.engine import Engine
 from holdfast.engine.sample import InFlightSample
 from holdfast.errors import describe_error
-from holdfast.journal.ownership.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
-from holdfast.records.durations import Durations
+from holdfast.journal import InFlight, Lease, Stall, oom_kills, this_process, write_lease
+from holdfast.records import Durations
 
 Tell = Callable[..., None]
 _BEAT_SECONDS = 1.0

@@ -10,40 +10,188 @@
 docs/format.md describes the bytes, docs/reliability.md the promises and their tests.
 """
 
-from holdfast.journal.appender import SEGMENT_BYTES
-from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, write_file
+from holdfast.journal.appender import NO_SPACE, SEGMENT_BYTES
+from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_blob_files, read_blob, read_pieces
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, remove_if_there, write_all, write_file
+from holdfast.journal.frames import pack
+from holdfast.journal.mirror.pieces import (
+    PIECES,
+    FolderSource,
+    MirrorSource,
+    SegmentPiece,
+    Source,
+    is_copy_of_records,
+    is_report_original,
+    last_number,
+    parse_piece,
+)
+from holdfast.journal.mirror.removal import (
+    newest_epoch,
+    refuse_removed,
+    refuse_unfinished_removal,
+    remove_run,
+    removed_run,
+)
+from holdfast.journal.mirror.restore import Restored, fetch_file, restore, uid_of
+from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
+from holdfast.journal.mirror.uploader import BEATS, MirrorUploader, UploadSettings
+from holdfast.journal.object_store import Objects, StoredObjects, is_url, open_objects, split_url
 from holdfast.journal.opening import OpenRequest
-from holdfast.journal.ownership.lock import Lock
-from holdfast.journal.paths import folder_name, journal_folder, run_folder
-from holdfast.journal.positions import START, Cursor, Damage, Entry, Position
+from holdfast.journal.ownership.claims import (
+    EXPIRY_SECONDS,
+    Beat,
+    TakeoverTiming,
+    epochs_in,
+    greatest_epoch,
+    list_leases,
+    read_beat,
+    take_epoch,
+    write_beat,
+)
+from holdfast.journal.ownership.lease import (
+    LEASE,
+    OWNER,
+    InFlight,
+    Lease,
+    Stall,
+    clock_time,
+    describe_death,
+    is_alive,
+    is_held_by_lease,
+    oom_kills,
+    own,
+    owner_of,
+    read_lease,
+    this_process,
+    write_lease,
+)
+from holdfast.journal.ownership.lock import LOCK_NAMES, NO_FLOCK, Lock, lock_owner
+from holdfast.journal.ownership.terms import is_term_held
+from holdfast.journal.paths import (
+    find_links,
+    folder_name,
+    journal_folder,
+    parse_segment_name,
+    quarantine_folder,
+    run_folder,
+    segment_path,
+)
+from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, Position, unrecorded
 from holdfast.journal.reader import Reader
+from holdfast.journal.scan import SealedContent, open_content
 from holdfast.journal.sealing import seal
-from holdfast.journal.verification import Verification, describe, verify
-from holdfast.journal.writer import Writer, WriterOptions, open_writer
+from holdfast.journal.segments import is_whole_file, list_chain
+from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_copy_current, write_start
+from holdfast.journal.verification import Verification, describe, describe_voids, verify
+from holdfast.journal.writer import MirrorOptions, Writer, WriterOptions, open_writer
 
 __all__ = [
+    "BEATS",
+    "EXPIRY_SECONDS",
+    "LEASE",
+    "LOCK_NAMES",
+    "NO_FLOCK",
+    "NO_SPACE",
     "OS_DISK",
+    "OWNER",
+    "PIECES",
     "SEGMENT_BYTES",
     "START",
+    "START_FILE",
+    "Beat",
+    "BlobError",
+    "BlobStore",
     "Cursor",
     "Damage",
     "Disk",
     "Entry",
+    "FolderSource",
+    "InFlight",
+    "Journal",
+    "Lease",
     "Lock",
+    "MirrorOptions",
+    "MirrorSource",
+    "MirrorUploader",
+    "Objects",
     "OpenRequest",
     "Position",
     "Reader",
+    "Restored",
+    "SealedContent",
+    "SegmentPiece",
+    "Source",
+    "Stall",
+    "StartLines",
+    "StoredObjects",
+    "TakeoverTiming",
+    "UploadSettings",
     "Verification",
     "Writer",
     "WriterOptions",
+    "blob_path",
+    "blob_size",
+    "check_blob_files",
+    "clock_time",
+    "copy_start",
     "describe",
+    "describe_death",
+    "describe_voids",
+    "epochs_in",
+    "fetch_file",
+    "find_links",
     "folder_name",
+    "greatest_epoch",
+    "is_alive",
+    "is_copy_of_records",
+    "is_held_by_lease",
+    "is_report_original",
+    "is_start_copy_current",
+    "is_term_held",
+    "is_tombstone",
+    "is_url",
+    "is_whole_file",
     "journal_folder",
+    "last_number",
+    "list_chain",
+    "list_leases",
+    "lock_owner",
     "make_folders",
     "make_run_folder",
+    "newest_epoch",
+    "oom_kills",
+    "open_content",
+    "open_objects",
     "open_writer",
+    "own",
+    "owner_of",
+    "pack",
+    "parse_piece",
+    "parse_segment_name",
+    "quarantine_folder",
+    "read_beat",
+    "read_blob",
+    "read_lease",
+    "read_pieces",
+    "read_tombstone",
+    "refuse_removed",
+    "refuse_unfinished_removal",
+    "remove_if_there",
+    "remove_run",
+    "removed_run",
+    "restore",
     "run_folder",
     "seal",
+    "segment_path",
+    "split_url",
+    "take_epoch",
+    "this_process",
+    "uid_of",
+    "unrecorded",
     "verify",
+    "write_all",
+    "write_beat",
     "write_file",
+    "write_lease",
+    "write_start",
 ]

@@ -18,7 +18,7 @@ from holdfast.datasets import FileContent, ReferenceCache
 from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
-from holdfast.records.keys import Reference, parse_reference
+from holdfast.records import Reference, parse_reference
 
 FOLDER = "blobs"
 _TEMPORARY = ".tmp"

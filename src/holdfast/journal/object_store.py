@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.files import open_file
-from holdfast.records.redaction import NO_CREDENTIALS, holds_credentials, redact
+from holdfast.records import NO_CREDENTIALS, holds_credentials, redact
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -42,8 +42,7 @@ from holdfast.journal.ownership.lock import CHECK_SECONDS, WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
 from holdfast.journal.positions import Damage, Position
 from holdfast.journal.sealing import Sealer, seal
-from holdfast.records import Draft, Fence
-from holdfast.records.durations import Durations
+from holdfast.records import Draft, Durations, Fence
 
 QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024

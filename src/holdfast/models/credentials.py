@@ -15,8 +15,7 @@ from yarl import URL
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.provider import ModelError, Provider, Request
-from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
-from holdfast.records.samples import Answer
+from holdfast.records import Answer, Redactor, is_credential_name, is_unmistakable
 from holdfast.spec import Model
 from holdfast.spec.providers import key_variables
 from holdfast.spec.source.variables import fill_params, variables_in

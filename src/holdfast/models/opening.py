@@ -31,7 +31,7 @@ from holdfast.models.provider import (
     Request,
     UnknownProviderError,
 )
-from holdfast.records.samples import Answer
+from holdfast.records import Answer
 from holdfast.spec import Model
 from holdfast.spec.providers import PROVIDERS
 from holdfast.spec.source.variables import fill_options, variables_in

@@ -1,11 +1,13 @@
 """Prices of models that the spec gives no price for, and estimates of the number of tokens of a text.
 
-Prices come from the package `genai-prices`, if it is installed. The package contains its price list; nothing is fetched. A price belongs to a server as much as to a model: a model
-behind a `base_url` that the list does not know has no price, whatever its name. An unknown price is never taken as 0.
+Prices come from the package `genai-prices`, if it is installed. The package contains its price list; nothing is
+fetched. A price belongs to a server as much as to a model: a model behind a `base_url` that the list does not know has
+no price, whatever its name. An unknown price is never taken as 0.
 
-Tokens are estimated without a tokenizer and without the network. Each model has its own tokenizer, and most are not public or must be downloaded. So this counts the pieces that all of
-them split at (words, groups of digits, punctuation, characters of scripts without spaces), with known error bounds.
-Special tokens such as `<|endoftext|>` are counted as ordinary text.
+Tokens are estimated without a tokenizer and without the network. Each model has its own tokenizer, and most are not
+public or must be downloaded. So this counts the pieces that all of them split at (words, groups of digits, punctuation,
+characters of scripts without spaces), with known error bounds. Special tokens such as `<|endoftext|>` are counted as
+ordinary text.
 """
 
 import importlib.metadata
@@ -17,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.samples import Message
+from holdfast.records import Message
 from holdfast.spec.providers import PROVIDERS
 
 PACKAGE = "genai-prices"

@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Failure
-from holdfast.records.samples import Answer, Message
+from holdfast.records import Answer, Failure, Message
 
 Headers = list[tuple[bytes, bytes]]
 """Response headers as received, with names in lower case."""

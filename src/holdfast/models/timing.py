@@ -6,8 +6,7 @@ The caller starts a `Timer` with `begin_timing`. Code that queues or sends the r
 
 from contextvars import ContextVar
 
-from holdfast.records.durations import rounded
-from holdfast.records.facts import Timing
+from holdfast.records import Timing, rounded
 
 _TENTHS_OF_MS = 10_000  # finer digits are noise, and every record would store them
 _SHORTEST_SECONDS = 1e-6

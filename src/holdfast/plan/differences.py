@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.plan.files import PlanLine, planned_lines
 from holdfast.plan.planner import PreparedTask, cell_lines, inputs_of
-from holdfast.records.facts import Cell, Change, TaskInputs
-from holdfast.records.keys import parse_key
+from holdfast.records import Cell, Change, TaskInputs, parse_key
 from holdfast.spec import Model, Spec
 
 _LISTED_MAX = 3

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.datasets import Columns, resolve_columns
-from holdfast.journal.blobs import BlobStore
+from holdfast.journal import BlobStore
 from holdfast.plan.differences import MismatchError, changed_rows, is_new
 from holdfast.plan.files import (
     DataLine,
@@ -32,9 +32,7 @@ from holdfast.plan.planner import (
     key_digest,
     models_of,
 )
-from holdfast.records.facts import Block, Cell, Change, StoredFile
-from holdfast.records.keys import parse_key
-from holdfast.records.samples import Sample
+from holdfast.records import Block, Cell, Change, Sample, StoredFile, parse_key
 from holdfast.spec import Model, Spec
 
 _data_line = msgspec.json.Decoder(DataLine)

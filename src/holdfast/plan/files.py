@@ -17,14 +17,28 @@ import xxhash
 
 from holdfast.errors import DamagedError, JournalError
 from holdfast.files import status_of
-from holdfast.journal.blobs import check_blob_files
-from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
-from holdfast.journal.frames import pack
-from holdfast.journal.scan import SealedContent, open_content
-from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.facts import Block, Cell, StoredFile, TaskInputs
-from holdfast.records.keys import Reference, parse_reference, references_in
-from holdfast.records.samples import Row, Sample
+from holdfast.journal import (
+    OS_DISK,
+    Disk,
+    SealedContent,
+    check_blob_files,
+    open_content,
+    pack,
+    remove_if_there,
+    write_all,
+)
+from holdfast.records import (
+    LINE_BYTES_MAX,
+    Block,
+    Cell,
+    Reference,
+    Row,
+    Sample,
+    StoredFile,
+    TaskInputs,
+    parse_reference,
+    references_in,
+)
 from holdfast.spec import Spec
 from holdfast.state import Stamps, stamp_of_file
 

@@ -28,11 +28,19 @@ from holdfast.datasets import (
     samples,
 )
 from holdfast.errors import DataError, SpecError
-from holdfast.journal.blobs import BlobStore
+from holdfast.journal import BlobStore
 from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
-from holdfast.records.facts import Cell, StoredFile, TaskInputs
-from holdfast.records.keys import Reference, escape, parse_reference, references_in
-from holdfast.records.samples import Row, Sample
+from holdfast.records import (
+    Cell,
+    Reference,
+    Row,
+    Sample,
+    StoredFile,
+    TaskInputs,
+    escape,
+    parse_reference,
+    references_in,
+)
 from holdfast.sandbox.box import check_paths
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task, check_prices

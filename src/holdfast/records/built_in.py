@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-SCORERS = {
+SCORER_VERSIONS = {
     "all_of": 1,
     "any_of": 1,
     "at_least": 1,
@@ -46,7 +46,7 @@ SCORERS = {
     "weighted": 1,
     "when": 1,
 }
-EXTRACTORS = {
+EXTRACTOR_VERSIONS = {
     "after": 1,
     "boxed": 1,
     "code": 1,
@@ -60,7 +60,7 @@ EXTRACTORS = {
     "tag": 1,
     "without_thinking": 1,
 }
-SOLVERS = {
+SOLVER_VERSIONS = {
     "best_of": 1,
     "chain": 1,
     "chat": 1,
@@ -72,7 +72,7 @@ SOLVERS = {
     "majority": 1,
     "react": 1,
 }
-TOOLS = {"bash": 1, "python": 1, "read_file": 1, "write_file": 1}
+TOOL_VERSIONS = {"bash": 1, "python": 1, "read_file": 1, "write_file": 1}
 JUDGES = frozenset({"pairwise", "rubric"})
 """The scorers that call the models of roles."""
 

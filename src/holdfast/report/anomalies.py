@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.facts import Cell
-from holdfast.records.keys import parse_key
+from holdfast.records import Cell, parse_key
 from holdfast.score.anomalies import KINDS, VERSION
 from holdfast.state import AnswerRow, Bits, Index
 

@@ -20,11 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
-from holdfast.records.built_in import JUDGES, normalized
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, SampleFinished
-from holdfast.records.keys import parse_key
-from holdfast.records.samples import Usage
+from holdfast.records import JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized, parse_key
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile

@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.records.facts import Bill
-from holdfast.records.keys import cell_names
-from holdfast.records.samples import Usage
+from holdfast.records import Bill, Usage, cell_names
 from holdfast.report.text import dollars
 from holdfast.spec import Counts, Price
 from holdfast.state import Story

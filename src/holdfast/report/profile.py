@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.records.durations import RELATIVE_ERROR, Durations
+from holdfast.records import RELATIVE_ERROR, Durations
 from holdfast.report.text import Grid, brief, counted
 from holdfast.state import ModelTimes, Profile
 

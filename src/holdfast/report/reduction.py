@@ -23,8 +23,7 @@ import xxhash
 from holdfast import stats
 from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
-from holdfast.records.facts import Cell
-from holdfast.records.samples import Row
+from holdfast.records import Cell, Row
 from holdfast.score import as_number
 from holdfast.spec.reductions import MEAN, Reduction
 from holdfast.stats import Summary

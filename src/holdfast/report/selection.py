@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.plan import data_lines, planned_lines
-from holdfast.records.facts import Cell
-from holdfast.records.keys import parse_key
-from holdfast.records.samples import Row
+from holdfast.records import Cell, Row, parse_key
 from holdfast.report.formats.lines import ExportLine
 from holdfast.score import as_number
 

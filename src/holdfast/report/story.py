@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal import Entry
-from holdfast.journal.ownership.lease import InFlight
-from holdfast.records import Line
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import (
+from holdfast.journal import Entry, InFlight
+from holdfast.records import (
+    Answer,
+    FactDecoder,
     Failure,
     FileChanges,
+    Line,
+    Message,
+    Row,
     RunResumed,
     SampleFailed,
     SampleFinished,
@@ -28,8 +30,8 @@ from holdfast.records.facts import (
     StepStarted,
     StoredRequest,
     ToolCall,
+    Usage,
 )
-from holdfast.records.samples import Answer, Message, Row, Usage
 from holdfast.spec import Price
 from holdfast.state.dispatch import RecordHandlers
 

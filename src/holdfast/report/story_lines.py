@@ -6,9 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import one_line
-from holdfast.records.facts import Failure, FileChanges
-from holdfast.records.keys import with_strings
-from holdfast.records.samples import Message
+from holdfast.records import Failure, FileChanges, Message, with_strings
 from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
 from holdfast.report.text import content_text, counted, dollars, human_bytes, lines_of, without_scorer_name

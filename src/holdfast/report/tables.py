@@ -13,8 +13,7 @@ from rich.text import Text
 
 from holdfast.errors import RecordTooLargeError
 from holdfast.printable import clean, one_line
-from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.samples import Usage
+from holdfast.records import LINE_BYTES_MAX, Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.text import Grid, brief, count_of, counted, dollars, first_line, status_text, status_tone

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.printable import clean, one_line
-from holdfast.records.keys import parse_reference
+from holdfast.records import parse_reference
 
 if TYPE_CHECKING:
     from holdfast.stats import Summary

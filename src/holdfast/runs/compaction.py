@@ -14,14 +14,38 @@ import uuid
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_folder, make_folders, seal
-from holdfast.journal.disk import remove_if_there, write_all
-from holdfast.journal.ownership.lease import LEASE
-from holdfast.journal.paths import segment_path
-from holdfast.journal.start_copy import START_FILE, copy_start
-from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
-from holdfast.records.decoder import FactDecoder, decode
-from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
+from holdfast.journal import (
+    LEASE,
+    OS_DISK,
+    SEGMENT_BYTES,
+    START_FILE,
+    Entry,
+    Reader,
+    copy_start,
+    journal_folder,
+    make_folders,
+    remove_if_there,
+    seal,
+    segment_path,
+    write_all,
+)
+from holdfast.records import (
+    FORMAT,
+    Anomaly,
+    BatchJob,
+    Draft,
+    FactDecoder,
+    Fence,
+    Line,
+    ScoreGiven,
+    Segment,
+    Step,
+    decode,
+    draft,
+    draft_fact,
+    frame,
+    seed_of,
+)
 from holdfast.runs.store.trust import copy_trust, executed_by
 from holdfast.spec import read_stored_spec
 from holdfast.state import Fold, Profile

@@ -16,8 +16,7 @@ import msgspec
 
 from holdfast import files
 from holdfast.errors import UsageError
-from holdfast.records import Draft, draft
-from holdfast.records.facts import Note, RunResumed, ScoreGiven
+from holdfast.records import Draft, Note, RunResumed, ScoreGiven, draft
 from holdfast.runs.execution.provenance import collect_versions, describe_host
 from holdfast.spec import Spec, change_spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import find_differences

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, SpecError
 from holdfast.models import count_message_tokens
 from holdfast.models.prices import LEAST, MOST, PACKAGE, find_rates, is_installed
 from holdfast.plan import PreparedTask, models_of
-from holdfast.records.samples import Message, Usage
+from holdfast.records import Message, Usage
 from holdfast.report.costs import CostReport, sum_costs
 from holdfast.report.text import dollars, text_of
 from holdfast.runs.run import Run

@@ -5,8 +5,9 @@ folder that is not a run; the next fork removes it. After the rename the fork do
 command resumes it (`is_fork_of`). Copied steps keep their requests; as after a crash, replay decides whether a sample
 makes the same request again.
 
-`Fork.forecast` says what a fork will reuse, what it will request, and the cost, before it is made. For a key that the parent has, the forecast counts the recorded steps that are not reused; for a new key, the parent's
-average. Dollars are counted only for models that have a price.
+`Fork.forecast` says what a fork will reuse, what it will request, and the cost, before it is made. For a key that the
+parent has, the forecast counts the recorded steps that are not reused; for a new key, the parent's average. Dollars are
+counted only for models that have a price.
 """
 
 import asyncio
@@ -24,18 +25,27 @@ from holdfast.engine.history import KeyTraces, LastAttempt
 from holdfast.engine.replay import Rehearsal, ReplayInput, rehearse
 from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Entry, OpenRequest, Reader, Writer, make_run_folder, open_writer
-from holdfast.journal.blobs import BlobStore, blob_path, check_blob_files
-from holdfast.journal.ownership.lease import OWNER, is_alive, own, owner_of
-from holdfast.journal.start_copy import copy_start
+from holdfast.journal import (
+    OS_DISK,
+    OWNER,
+    BlobStore,
+    Entry,
+    OpenRequest,
+    Reader,
+    Writer,
+    blob_path,
+    check_blob_files,
+    copy_start,
+    is_alive,
+    make_run_folder,
+    open_writer,
+    own,
+    owner_of,
+)
 from holdfast.models.opening import identity_of
 from holdfast.models.pacing.queue import Slots
 from holdfast.plan import PreparedTask, WrittenPlan, survey, write_plan
-from holdfast.records import draft
-from holdfast.records.decoder import decode
-from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs, draft_fact
-from holdfast.records.keys import Reference
-from holdfast.records.samples import Usage
+from holdfast.records import Parent, Reference, RunStarted, Step, TaskInputs, Usage, decode, draft, draft_fact
 from holdfast.report.text import counted
 from holdfast.runs.execution.execute import make_started_record
 from holdfast.runs.execution.preparation import Given, Prepared, find_scorers, prefix_errors, prepare_given

@@ -20,9 +20,7 @@ from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
 from holdfast.plan import PreparedTask, prepare
-from holdfast.records.facts import Failure, TaskInputs
-from holdfast.records.keys import parse_key
-from holdfast.records.samples import Answer, Message
+from holdfast.records import Answer, Failure, Message, TaskInputs, parse_key
 from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
 from holdfast.runs.store.lookup import RunLocation

@@ -16,8 +16,7 @@ import xxhash
 from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import rows_of
-from holdfast.records.facts import Change, ScoringStarted
-from holdfast.records.keys import parse_key
+from holdfast.records import Change, ScoringStarted, parse_key
 from holdfast.report import (
     CellReport,
     ExportLine,

@@ -22,9 +22,8 @@ from holdfast.engine.failures import secrets_of
 from holdfast.engine.schedule import Tickets
 from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for
 from holdfast.errors import UsageError, storage_errors
-from holdfast.journal import Reader
-from holdfast.journal.ownership.lease import Lease, this_process, write_lease
-from holdfast.records.facts import ScoreGiven
+from holdfast.journal import Lease, Reader, this_process, write_lease
+from holdfast.records import ScoreGiven
 from holdfast.runs.execution.preparation import Given, Prepared
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunSession, close_quietly, engine_for, run_observed

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import Anomaly
-from holdfast.records.samples import Usage
+from holdfast.records import Anomaly, Usage
 from holdfast.report.costs import Cost
 from holdfast.state import EvaluationCounts
 

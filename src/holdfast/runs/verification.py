@@ -3,8 +3,9 @@
 The rebuilt index is an unlinked temporary file, so a crash leaves nothing. A cached index that differs is removed, and
 the next reader rebuilds it. Nothing in the run's folder changes.
 
-`rescore` scores recorded answers again and compares the result with the recorded scores. Only for built-in scorers whose version and arguments are unchanged and that read one answer alone: they are
-deterministic. The others are listed with the reason. Nothing is written and no model is called.
+`rescore` scores recorded answers again and compares the result with the recorded scores. Only for built-in scorers
+whose version and arguments are unchanged and that read one answer alone: they are deterministic. The others are listed
+with the reason. Nothing is written and no model is called.
 """
 
 import asyncio
@@ -20,10 +21,7 @@ from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import AnswerToScore, apply_scorer
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
-from holdfast.records.built_in import normalized
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
-from holdfast.records.samples import Sample
+from holdfast.records import Cell, FactDecoder, Sample, SampleFinished, ScoreGiven, normalized
 from holdfast.report.costs import StoredSpec
 from holdfast.runs.run import report_of
 from holdfast.runs.store.lookup import RunLocation

@@ -20,11 +20,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import SpecError, UsageError
-from holdfast.journal.appender import NO_SPACE
-from holdfast.journal.ownership.lease import own
-from holdfast.records.facts import FileChanges, Step
-from holdfast.records.keys import parse_reference
-from holdfast.records.samples import Sample
+from holdfast.journal import NO_SPACE, own
+from holdfast.records import FileChanges, Sample, Step, parse_reference
 from holdfast.sandbox.confinement import (
     HOST_NETWORK,
     MIB,

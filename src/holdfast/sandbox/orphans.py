@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 
 from holdfast.files import is_own_folder
-from holdfast.journal.ownership.lease import is_alive, owner_of
+from holdfast.journal import is_alive, owner_of
 from holdfast.sandbox.confinement import MARKER, remove_folder
 
 _DOCKER_SECONDS = 30.0

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import FileChanges, KeptFile
+from holdfast.records import FileChanges, KeptFile
 from holdfast.sandbox.confinement import SandboxError
 
 PIECE_BYTES = 1 << 20

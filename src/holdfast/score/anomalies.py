@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.samples import Answer, Sample
+from holdfast.records import Answer, Sample
 
 # ruff: noqa: RUF001 - characters of other languages are intended
 

@@ -23,8 +23,7 @@ from typing import Any, Concatenate, SupportsFloat, overload
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Failure
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Failure, Sample, Score
 
 
 class ScorerError(HoldfastError):

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.records.built_in import EXTRACTORS, SCORERS
+from holdfast.records import EXTRACTOR_VERSIONS, SCORER_VERSIONS
 from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
@@ -58,7 +58,7 @@ def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
 
 
 def _code(scorer: Scorer | Extractor) -> dict[str, Any]:
-    function, versions = scorer.function, EXTRACTORS if isinstance(scorer, Extractor) else SCORERS
+    function, versions = scorer.function, EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
     name = _built_in_name(function)
     if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
         return {"function": name, "version": versions[name]}
@@ -113,7 +113,7 @@ def _built_in_name(function: Any) -> str:
 def _built_in_version(function: Any) -> str:
     """Return a text that identifies a built-in function and its version."""
     name = _built_in_name(function)
-    return f"holdfast:{name} {SCORERS.get(name, EXTRACTORS.get(name, 1))}"
+    return f"holdfast:{name} {SCORER_VERSIONS.get(name, EXTRACTOR_VERSIONS.get(name, 1))}"
 
 
 def source_digest(function: Callable[..., Any]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import describe_error
-from holdfast.records.built_in import NAMES_IN_0_1_0
+from holdfast.records import NAMES_IN_0_1_0
 from holdfast.score.definition import Extractor, Function, Scorer, ScorerError, arguments_after, arguments_of, scorer
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.score.identity import version_of

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, describe_error
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import Extractor, Scorer, ScoringFailed, shorten
 
 MAGNITUDE_MAX = 1e150

@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.records.redaction import is_credential_name
+from holdfast.records import is_credential_name
 
 MEMORY_BYTES_MAX = 2 << 30
 _LOADING_SECONDS = 120.0

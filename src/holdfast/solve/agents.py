@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError
-from holdfast.records.samples import Answer, Message, Sample
+from holdfast.records import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError, together
 from holdfast.solve.definition import Solver
 from holdfast.solve.resources import AgentBounds, Positive, Role

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError, SpecError
-from holdfast.records.samples import Answer, Message, Sample
+from holdfast.records import Answer, Message, Sample
 from holdfast.solve.context import Context
 from holdfast.solve.prompts import columns_of, compile_fields
 from holdfast.solve.tools.tool import LimitError

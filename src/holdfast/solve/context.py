@@ -22,8 +22,7 @@ import xxhash
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.models.provider import AskFailedError
 from holdfast.models.timing import begin_timing
-from holdfast.records.facts import FileChanges, Step, ToolCall
-from holdfast.records.samples import Answer, Message, Sample
+from holdfast.records import Answer, FileChanges, Message, Sample, Step, ToolCall
 from holdfast.solve.conversations import Conversations
 from holdfast.solve.resources import (
     AttemptResources,

@@ -13,8 +13,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError
-from holdfast.records.facts import Step, StoredRequest
-from holdfast.records.samples import Message
+from holdfast.records import Message, Step, StoredRequest
 
 _KEPT = 64
 """How many conversations are remembered. A forgotten one costs time and changes nothing."""

@@ -19,14 +19,14 @@ import msgspec
 import xxhash
 
 from holdfast.errors import SpecError
-from holdfast.records.built_in import SOLVERS, TOOLS
-from holdfast.records.samples import Answer, Message, Sample
+from holdfast.records import SOLVER_VERSIONS, TOOL_VERSIONS, Answer, Message, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.agents import Join, Pattern
 from holdfast.solve.context import Context
 from holdfast.solve.resources import AgentBounds, Role
+from holdfast.solve.tools.built_in import find_function, find_offers
 from holdfast.solve.tools.mcp import McpServer, ToolSource
-from holdfast.solve.tools.tool import Function, Tool, find_function, find_offers
+from holdfast.solve.tools.tool import Function, Tool
 
 Solve = Callable[..., Awaitable[str | Answer]]
 
@@ -104,8 +104,10 @@ class Solver(msgspec.Struct, frozen=True):
 
     def _later_versions(self) -> Iterator[str]:
         """Yield the built-in solvers and tools above version 1. Version 1 has no entry: 0.1.0 recorded no versions."""
-        own = [("solver", each.name, each.function, SOLVERS) for each in self.every()]
-        own += [("tool", each.name, each.function, TOOLS) for each in self._everything() if isinstance(each, Tool)]
+        own = [("solver", each.name, each.function, SOLVER_VERSIONS) for each in self.every()]
+        own += [
+            ("tool", each.name, each.function, TOOL_VERSIONS) for each in self._everything() if isinstance(each, Tool)
+        ]
         for kind, name, function, versions in own:
             if versions.get(name, 1) > 1 and not solver_digest(function):
                 yield f"{kind} {name} {versions[name]}"

@@ -26,8 +26,7 @@ import msgspec
 
 from holdfast.datasets.files import ending_of, type_of_name
 from holdfast.errors import SpecError
-from holdfast.records.keys import parse_reference, with_strings
-from holdfast.records.samples import Message, Row, Sample
+from holdfast.records import Message, Row, Sample, parse_reference, with_strings
 from holdfast.score.worker_process import run_in_worker
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from importlib.metadata import entry_points
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holdfast.errors import SpecError
-from holdfast.records.samples import Answer, Sample
+from holdfast.records import Answer, Sample
 from holdfast.solve import agents
 from holdfast.solve.command import command, fit_command
 from holdfast.solve.context import Context
 from holdfast.solve.definition import Solve, Solver, read_arguments
 from holdfast.solve.resources import Role
-from holdfast.solve.tools.tool import find_function, load
+from holdfast.solve.tools.built_in import find_function, load
 from holdfast.spec import Sandbox, Spec, Task
 
 Arguments = ParamSpec("Arguments")

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from holdfast.records.facts import Step, StepId, ToolCall
-from holdfast.records.samples import Answer, Message, Sample, Usage
+from holdfast.records import Answer, Message, Sample, Step, StepId, ToolCall, Usage
 from holdfast.sandbox.box import Box, ReadFile
 from holdfast.solve.steps import Scope
 from holdfast.solve.tools.tool import Tool, call_tool

@@ -19,11 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.positions import Journal
+from holdfast.journal import Journal
 from holdfast.models.pacing.stopwatch import Stopwatch, running
-from holdfast.records import draft
-from holdfast.records.durations import rounded
-from holdfast.records.facts import (
+from holdfast.records import (
     Failure,
     FileChanges,
     RoleSpent,
@@ -34,6 +32,8 @@ from holdfast.records.facts import (
     ToolCall,
     as_stored,
     checked,
+    draft,
+    rounded,
 )
 
 _SETTLED_ROUNDS = 10

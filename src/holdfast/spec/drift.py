@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.facts import Change
+from holdfast.records import Change
 from holdfast.spec.types import Spec, field_classes
 
 _SEVERITIES = ("place", "throughput", "evaluation", "result")

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, field
 
-from holdfast.records.redaction import NO_CREDENTIALS, holds_credentials
-from holdfast.records.samples import Usage
+from holdfast.records import NO_CREDENTIALS, Usage, holds_credentials
 
 CLASSES = frozenset({"result", "evaluation", "throughput", "place"})
 

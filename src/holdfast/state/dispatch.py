@@ -11,7 +11,7 @@ at import. A type without a handler is not an error here: the reader has already
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from holdfast.records.record_types import is_known
+from holdfast.records import is_known
 
 Owner = TypeVar("Owner")
 Record = TypeVar("Record")

@@ -12,11 +12,18 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.journal.positions import Damage, Entry, Position
-from holdfast.records.built_in import comparable_by_task
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import AnomaliesRechecked, Cell, SampleFailed, SampleFinished, ScoreGiven
-from holdfast.records.samples import MARKS, ORDINALS_MAX
+from holdfast.journal import Damage, Entry, Position
+from holdfast.records import (
+    MARKS,
+    ORDINALS_MAX,
+    AnomaliesRechecked,
+    Cell,
+    FactDecoder,
+    SampleFailed,
+    SampleFinished,
+    ScoreGiven,
+    comparable_by_task,
+)
 from holdfast.score.anomalies import VERSION
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import StepGist, Story

@@ -16,11 +16,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import StaleCursorError
-from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
-from holdfast.journal.positions import Position, unrecorded
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
-from holdfast.records.keys import parse_key
+from holdfast.journal import START, Cursor, Damage, Entry, Position, Reader, journal_folder, unrecorded
+from holdfast.records import Cell, FactDecoder, SampleFailed, SampleFinished, ScoreGiven, parse_key
 from holdfast.state.cache import identify
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.fold import failed_data, finished_data, looked_data, score_data

@@ -11,12 +11,20 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.records import Line
-from holdfast.records.decoder import FactDecoder
-from holdfast.records.durations import Durations
-from holdfast.records.facts import RunEnded, ScoreGiven, Timing
-from holdfast.records.keys import cell_names, cell_of
-from holdfast.records.samples import Count, EpochSeconds, Seconds, Total
+from holdfast.records import (
+    Count,
+    Durations,
+    EpochSeconds,
+    FactDecoder,
+    Line,
+    RunEnded,
+    ScoreGiven,
+    Seconds,
+    Timing,
+    Total,
+    cell_names,
+    cell_of,
+)
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 

@@ -1,8 +1,8 @@
 """The rows that the index returns: answers, scores, scores set by hand, and counts.
 
-Code that writes because of a row reads the journal record behind it. Invariant: nothing is written to a journal because of an index row alone. The row only gives a position; the record
-there decides. A row without a matching record is treated as if it did not exist, so a wrong or forged index does no
-harm.
+Code that writes because of a row reads the journal record behind it. Invariant: nothing is written to a journal because
+of an index row alone. The row only gives a position; the record there decides. A row without a matching record is
+treated as if it did not exist, so a wrong or forged index does no harm.
 """
 
 from collections.abc import Iterable
@@ -10,10 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal import Entry, Reader
-from holdfast.journal.positions import Position
-from holdfast.records.facts import SampleFinished, ScoreGiven
-from holdfast.records.samples import Usage
+from holdfast.journal import Entry, Position, Reader
+from holdfast.records import SampleFinished, ScoreGiven, Usage
 from holdfast.state.fold import finished_data, score_data
 from holdfast.state.index import Index
 

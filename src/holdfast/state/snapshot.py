@@ -22,9 +22,7 @@ import msgspec
 import xxhash
 
 from holdfast.files import open_own_file, read_own_file, replace_file
-from holdfast.journal.disk import OS_DISK
-from holdfast.journal.paths import parse_segment_name, segment_path
-from holdfast.journal.segments import is_whole_file, list_chain
+from holdfast.journal import OS_DISK, is_whole_file, list_chain, parse_segment_name, segment_path
 from holdfast.state.cache import TEMPORARY_SUFFIX, Identity, entry_path, identify, make_room, mark_used, remove_entry
 
 _MAGIC = b"holdfast-derived"

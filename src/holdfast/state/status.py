@@ -12,10 +12,18 @@ import time
 import msgspec
 
 from holdfast import files
-from holdfast.journal.ownership.claims import Beat
-from holdfast.journal.ownership.lease import Lease, clock_time, describe_death, is_alive, is_held_by_lease, read_lease
-from holdfast.journal.ownership.lock import NO_FLOCK, owner_of
-from holdfast.journal.ownership.terms import is_term_held
+from holdfast.journal import (
+    NO_FLOCK,
+    Beat,
+    Lease,
+    clock_time,
+    describe_death,
+    is_alive,
+    is_held_by_lease,
+    is_term_held,
+    lock_owner,
+    read_lease,
+)
 from holdfast.state.story import Story
 
 COPIED = "beat.json"
@@ -79,7 +87,7 @@ def is_held(run: str) -> bool:
         # Released at once below: a starting writer retries for longer than this takes.
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = owner_of(handle)  # a child may inherit the lock of a dead process; it does not write
+        owner = lock_owner(handle)  # a child may inherit the lock of a dead process; it does not write
         return not owner or os.path.exists(f"/proc/{owner}")
     except OSError as error:
         if error.errno not in NO_FLOCK:

@@ -10,16 +10,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal.positions import Entry, Position
-from holdfast.records import Anomaly, Line, Segment
-from holdfast.records.decoder import FactDecoder, decode
-from holdfast.records.facts import (
+from holdfast.journal import Entry, Position
+from holdfast.records import (
+    Anomaly,
     BatchJob,
     Bill,
     Block,
     Cell,
     Change,
+    Count,
+    FactDecoder,
+    Line,
     Note,
+    Ordinal,
     RunEnded,
     RunExtended,
     RunReplanned,
@@ -29,12 +32,15 @@ from holdfast.records.facts import (
     SampleFinished,
     ScoreGiven,
     ScoringStarted,
+    Segment,
     Spent,
     TaskInputs,
     Totals,
+    Usage,
+    cell_of,
+    decode,
+    with_model,
 )
-from holdfast.records.keys import cell_of, with_model
-from holdfast.records.samples import Count, Ordinal, Usage
 from holdfast.state.dispatch import RecordHandlers
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})

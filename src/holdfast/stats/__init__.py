@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
-from holdfast.stats.values import Pairs, pair_up, quantile
 from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
 from holdfast.stats.intervals import Summary, paired_difference, student, summarise, wilson
 from holdfast.stats.power import (
@@ -36,6 +35,7 @@ from holdfast.stats.reducers import (
     pass_power_k,
     reducer,
 )
+from holdfast.stats.values import Pairs, pair_up, quantile
 
 if TYPE_CHECKING:
     from holdfast.stats.bootstrap_intervals import bootstrap

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats.values import require_at_least, require_confidence
 from holdfast.stats.intervals import LEVEL, Summary
 from holdfast.stats.units import Counts, Floats, Units, batches, units_of
+from holdfast.stats.values import require_at_least, require_confidence
 
 RESAMPLES = 10_000
 Method = Literal["percentile", "bca"]

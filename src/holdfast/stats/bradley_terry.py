@@ -18,9 +18,9 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
 
 from holdfast.stats.adjustment import ranks_of_tests
-from holdfast.stats.values import require_confidence
 from holdfast.stats.intervals import LEVEL
 from holdfast.stats.units import Floats
+from holdfast.stats.values import require_confidence
 
 PRIOR = 1.0
 _STEPS = 200

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
+from holdfast.stats.intervals import LEVEL, Summary
 from holdfast.stats.values import (
     require_at_least,
     require_confidence,
@@ -24,7 +25,6 @@ from holdfast.stats.values import (
     require_pairs,
     require_probability,
 )
-from holdfast.stats.intervals import LEVEL, Summary
 
 
 def cohens_d(first: Sequence[float], second: Sequence[float], groups: Sequence[Hashable] | None = None) -> float | None:

@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 from scipy.special import bdtr, gammaln, ndtr  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats.values import require_at_least
 from holdfast.stats.units import Counts, Floats, batches, units_of
+from holdfast.stats.values import require_at_least
 
 RESAMPLES = 10_000
 EXACT_OUTCOMES = 1 << 20

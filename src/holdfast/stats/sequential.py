@@ -19,9 +19,9 @@ import math
 
 import numpy as np
 
-from holdfast.stats.values import require_at_least, require_confidence
 from holdfast.stats.intervals import LEVEL, Summary
 from holdfast.stats.units import Floats
+from holdfast.stats.values import require_at_least, require_confidence
 
 GRID = 1000
 _STAKE = 0.5  # of the capital at most, on one value

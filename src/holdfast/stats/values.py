@@ -3,8 +3,8 @@
 Invariant of the package: an unknown number is None, never 0. Invalid arguments raise a ValueError that names what was
 given and what is expected.
 
-`pair_up` pairs the values of two sides, for paired tests and differences. A key without a value on one side is left out and counted. Keys in one group are not independent: repeats of one sample
-share a group.
+`pair_up` pairs the values of two sides, for paired tests and differences. A key without a value on one side is left out
+and counted. Keys in one group are not independent: repeats of one sample share a group.
 """
 
 import math

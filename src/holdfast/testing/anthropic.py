@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.records.samples import Message, Usage
+from holdfast.records import Message, Usage
 from holdfast.testing.protocols import (
     SIGNATURE,
     Refusal,

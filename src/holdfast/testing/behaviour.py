@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.records.samples import Answer, Message
+from holdfast.records import Answer, Message
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

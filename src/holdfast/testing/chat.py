@@ -1,4 +1,4 @@
-"""The test server's two protocols of OpenAI: chat completions (fast, because benchmarks use it) and the Responses API."""
+"""The test server's two protocols of OpenAI: chat completions (fast, for benchmarks) and the Responses API."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.bridge.chat_completions import BadBodyError
 from holdfast.bridge.responses import parse_response_request
-from holdfast.records.samples import Message, Usage
+from holdfast.records import Message, Usage
 from holdfast.testing.protocols import (
     SIGNATURE,
     Refusal,

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from holdfast.models import Connection, ModelError, Provider, Request, make_provider
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, Usage
 from holdfast.testing.behaviour import Behaviour, Fault, Seen
 from holdfast.testing.protocols import SIGNATURE
 from holdfast.testing.server import ModelServer

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.records.samples import Message
+from holdfast.records import Message
 from holdfast.testing.protocols import (
     SIGNATURE,
     Refusal,

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, Usage
 from holdfast.testing.behaviour import ENDINGS, SHAPES, Behaviour, is_wrong, lasting_fault
 
 SIGNATURE = "c2lnbmVkLWJ5LXRoZS10ZXN0LXNlcnZlcg=="

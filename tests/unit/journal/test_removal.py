@@ -9,16 +9,14 @@ from holdfast.errors import HeldError, UsageError
 from holdfast.journal import verify
 from holdfast.journal.mirror.pieces import MirrorSource
 from holdfast.journal.mirror.removal import (
-    FOLDER,
-    is_tombstone,
     newest_epoch,
     refuse_removed,
     refuse_unfinished_removal,
     remove_run,
     removed_run,
-    tombstone_name,
 )
 from holdfast.journal.mirror.restore import restore, uid_of
+from holdfast.journal.mirror.tombstones import FOLDER, is_tombstone, tombstone_name
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import Beat, TakeoverTiming, take_epoch, write_beat
 from tests.journals import OTHER_UID, UID, notes

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.built_in import EXTRACTORS, JUDGES, SCORERS, SOLVERS, TOOLS, comparable, normalized
+from holdfast.records.built_in import (
+    EXTRACTOR_VERSIONS,
+    JUDGES,
+    SCORER_VERSIONS,
+    SOLVER_VERSIONS,
+    TOOL_VERSIONS,
+    comparable,
+    normalized,
+)
 from holdfast.score import SCORERS as SCORER_TABLE
 from holdfast.score import Scorer, exact_match, identity, includes, resolve, scorer
 from holdfast.score.extractors import EXTRACTORS as EXTRACTOR_TABLE
@@ -21,7 +29,7 @@ OLD: dict[str, Any] = json.loads(Path("tests/fixtures/identities_0_1_0.json").re
 
 @pytest.fixture
 def _first_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in (SCORERS, EXTRACTORS):
+    for table in (SCORER_VERSIONS, EXTRACTOR_VERSIONS):
         for name in table:
             monkeypatch.setitem(table, name, 1)
 
@@ -36,17 +44,17 @@ def without_packages(found: Any) -> Any:
 
 
 def test_every_built_in_has_a_version() -> None:
-    assert SCORERS.keys() == SCORER_TABLE.keys()
-    assert EXTRACTORS.keys() == EXTRACTOR_TABLE.keys()
-    assert SOLVERS.keys() == SOLVER_TABLE.keys()
-    assert TOOLS.keys() == TOOL_TABLE.keys()
+    assert SCORER_VERSIONS.keys() == SCORER_TABLE.keys()
+    assert EXTRACTOR_VERSIONS.keys() == EXTRACTOR_TABLE.keys()
+    assert SOLVER_VERSIONS.keys() == SOLVER_TABLE.keys()
+    assert TOOL_VERSIONS.keys() == TOOL_TABLE.keys()
     assert {name for name, each in SCORER_TABLE.items() if each.roles()} == JUDGES
 
 
 @pytest.mark.parametrize("name", SCORER_TABLE)
 def test_a_scorer_is_recorded_by_its_public_name(name: str) -> None:
     found = identity(SCORER_TABLE[name])
-    assert (found["function"], found["version"]) == (name, SCORERS[name])
+    assert (found["function"], found["version"]) == (name, SCORER_VERSIONS[name])
     assert "source" not in found
 
 
@@ -106,16 +114,16 @@ def test_the_version_of_a_built_in_in_a_closure_counts(monkeypatch: pytest.Monke
 
     before = identity(made())
     assert identity(made()) == before
-    monkeypatch.setitem(SCORERS, "exact_match", 2)
+    monkeypatch.setitem(SCORER_VERSIONS, "exact_match", 2)
     assert identity(made()) != before
 
 
 def test_solvers_of_version_1_have_no_digest_and_later_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = resolve_solver({"react": {"tools": ["bash"]}}, "here")
     assert (agent.digest(), agent.is_built_in) == ("", True)
-    monkeypatch.setitem(TOOLS, "bash", 2)
+    monkeypatch.setitem(TOOL_VERSIONS, "bash", 2)
     assert (agent.digest(), agent.is_built_in) == ("tool bash 2", True)
-    monkeypatch.setitem(SOLVERS, "react", 3)
+    monkeypatch.setitem(SOLVER_VERSIONS, "react", 3)
     assert len(agent.digest()) == 32
     assert resolve_solver("chat", "here").digest() == ""
 

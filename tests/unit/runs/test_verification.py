@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.journal import OpenRequest, Reader
 from holdfast.records import draft
-from holdfast.records.built_in import SCORERS
+from holdfast.records.built_in import SCORER_VERSIONS
 from holdfast.records.facts import ScoreGiven
 from holdfast.records.samples import Answer, Sample
 from holdfast.runs import Run, RunLocation, find_run
@@ -89,7 +89,7 @@ def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunLoc
 
 
 def test_a_scorer_of_another_version_is_not_called_again(whole: RunLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCORERS, "exact_match", 2)
+    monkeypatch.setitem(SCORER_VERSIONS, "exact_match", 2)
     found: ScoresChecked = check_scores(whole)
     assert found.skipped["exact_match"] == "its version, or that of a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])

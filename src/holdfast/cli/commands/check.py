@@ -18,9 +18,9 @@ from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.commands.run import Overrides, load_spec, resolve_run
 from holdfast.cli.output import hanging, print_json, print_line, warn
 from holdfast.engine.budget import output_limit
-from holdfast.journal.blobs import blob_size
+from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
-from holdfast.records.samples import Message, Usage
+from holdfast.records import Message, Usage
 from holdfast.report.tables import short
 from holdfast.report.text import content_text, counted, lines_of
 from holdfast.runs import Given

@@ -7,7 +7,7 @@ import asyncio
 
 from holdfast.cli.output import jobs_line, print_line, resume_command
 from holdfast.errors import UsageError
-from holdfast.journal.object_store import is_url
+from holdfast.journal import is_url
 from holdfast.runs import Run, RunLocation, default_store, find_run
 from holdfast.runs.control import ControlRequest, make_control_record, send_control_request
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, stored_spec

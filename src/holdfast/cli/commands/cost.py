@@ -8,7 +8,7 @@ from holdfast.cli.commands.run import Overrides, load_spec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
-from holdfast.journal.object_store import is_url
+from holdfast.journal import is_url
 from holdfast.report.costs import CostLine, CostReport, unpriced_line
 from holdfast.report.tables import short
 from holdfast.report.text import Grid, counted, dollars

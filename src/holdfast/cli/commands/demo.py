@@ -14,7 +14,7 @@ import time
 
 from holdfast.cli.commands.init import sums
 from holdfast.cli.output import print_line, print_table
-from holdfast.records.samples import Answer, Sample
+from holdfast.records import Answer, Sample
 from holdfast.report.tables import report_table, tokens
 from holdfast.report.text import counted
 from holdfast.runs import Run, RunSummary, find_run

@@ -12,7 +12,7 @@ from holdfast.cli.completion import STATUSES
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, UsageError
-from holdfast.journal.object_store import is_url
+from holdfast.journal import is_url
 from holdfast.report.tables import duration
 from holdfast.report.text import Grid, counted, human_bytes, status_text, status_tone
 from holdfast.runs import RunSummary, default_store, list_runs

@@ -13,9 +13,8 @@ from holdfast.cli.errors import explain, explain_os_error
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.journal import Verification, verify
-from holdfast.journal.object_store import is_url
-from holdfast.records.decoder import check_fact
+from holdfast.journal import Verification, is_url, verify
+from holdfast.records import check_fact
 from holdfast.report.text import Grid, counted, human_bytes
 from holdfast.runs import RunLocation, default_store, find_run
 from holdfast.runs.execution.resume import read_fold

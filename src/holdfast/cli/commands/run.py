@@ -20,7 +20,7 @@ from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError
-from holdfast.journal.object_store import is_url
+from holdfast.journal import is_url
 from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.text import counted, money

@@ -21,8 +21,8 @@ from holdfast.cli.progress import counting, spinner
 from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
-from holdfast.journal.blobs import blob_size
-from holdfast.records.samples import MARKS
+from holdfast.journal import blob_size
+from holdfast.records import MARKS
 from holdfast.report import CellReport, ExportLine, RunReport
 from holdfast.report.formats import ExportSource, find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines

@@ -16,13 +16,13 @@ import msgspec
 
 from holdfast import files
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.mirror.removal import read_tombstones
+from holdfast.journal.mirror.tombstones import read_tombstones
 from holdfast.journal.object_store import Objects
 from holdfast.journal.scan import PIECE_BYTES
 from holdfast.journal.segments import list_chain
 from holdfast.journal.start_copy import START_FILE
 
-FOLDER = "journal"
+PIECES = "journal"
 SPEC = "spec.yaml"
 BEHIND_RECORDS = (SPEC, START_FILE)
 """Files that repeat the content of records. They are uploaded after those records, so they are never ahead of them."""
@@ -30,9 +30,9 @@ UNKNOWN = 0
 """The epoch of a segment whose header cannot be read."""
 _BYTES_MAX = 1 << 32
 """No segment is so long. A piece that claims a greater offset is ignored: it would create a file full of blanks."""
-_CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
+_CHUNK = re.compile(rf"{PIECES}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
 _ORIGINAL = re.compile(r"[^/.][^/]*\.jsonl\.zst|blobs/[^/.][^/]*")
-_SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
+_SEALED = re.compile(rf"{PIECES}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
 
 
 class SegmentPiece(msgspec.Struct, frozen=True):
@@ -67,11 +67,11 @@ class Source(Protocol):
 
 
 def chunk_name(epoch: int, segment: int, first: int, last: int) -> str:
-    return f"{FOLDER}/{epoch:06d}/{segment:06d}/{first:012d}-{last:012d}"
+    return f"{PIECES}/{epoch:06d}/{segment:06d}/{first:012d}-{last:012d}"
 
 
 def sealed_name(epoch: int, segment: int) -> str:
-    return f"{FOLDER}/{epoch:06d}/{segment:06d}.jsonl.zst"
+    return f"{PIECES}/{epoch:06d}/{segment:06d}.jsonl.zst"
 
 
 def parse_piece(name: str, size: int) -> SegmentPiece | None:
@@ -165,7 +165,7 @@ class FolderSource:
         self._disk = disk
 
     def pieces(self) -> list[SegmentPiece]:
-        folder = os.path.join(self.place, FOLDER)
+        folder = os.path.join(self.place, PIECES)
         if not files.is_folder(folder):
             return []
         found = []
@@ -177,7 +177,7 @@ class FolderSource:
             if not stat.S_ISREG(about.st_mode):
                 continue  # a link or folder with the name of a segment holds no records
             size = about.st_size
-            name = f"{FOLDER}/{file.name}"
+            name = f"{PIECES}/{file.name}"
             found.append(SegmentPiece(epoch, file.number, 0, size, file.sealed, name, size))
         return found
 

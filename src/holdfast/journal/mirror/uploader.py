@@ -27,14 +27,14 @@ from holdfast.files import NotAFileError, is_file, is_folder, list_names, open_f
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.mirror.pieces import (
     BEHIND_RECORDS,
-    FOLDER,
+    PIECES,
     chunk_name,
     is_original,
     last_number,
     parse_piece,
     sealed_name,
 )
-from holdfast.journal.mirror.removal import tombstone_name
+from holdfast.journal.mirror.tombstones import tombstone_name
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
 from holdfast.journal.ownership.lease import read_lease
@@ -89,7 +89,7 @@ class MirrorUploader:
     def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: UploadSettings) -> None:
         self.mirrored = 0
         self._run = run
-        self._journal = os.path.join(run, FOLDER)
+        self._journal = os.path.join(run, PIECES)
         self._uid = uid
         self._objects = objects
         self._epoch = epoch

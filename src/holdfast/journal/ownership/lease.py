@@ -17,7 +17,7 @@ import msgspec
 import xxhash
 
 from holdfast import files
-from holdfast.records.durations import Durations
+from holdfast.records import Durations
 
 LEASE = "lease.json"
 _CHECKSUM = re.compile(rb',"x":"([0-9a-f]{16})"\}\s*\Z')

@@ -10,10 +10,10 @@ noticed yet, so the process watches the heartbeat for a few seconds and refuses 
 
 On a file system without flock, numbered terms are used instead (`terms`).
 
-How a writer notices that its files were moved or deleted: an open file survives its deletion: writes and syncs succeed, and every record is lost when the handle is closed. So a
-writer compares its open files with their paths once a second, and before its first write after a pause. A file or
-folder is gone if its link count is 0, or if its path is missing or has another device or inode. Hard links (backups
-made with `cp -al`) raise the link count and are no reason to stop.
+How a writer notices that its files were moved or deleted: an open file survives its deletion: writes and syncs succeed,
+and every record is lost when the handle is closed. So a writer compares its open files with their paths once a second,
+and before its first write after a pause. A file or folder is gone if its link count is 0, or if its path is missing or
+has another device or inode. Hard links (backups made with `cp -al`) raise the link count and are no reason to stop.
 
 Folders are kept open too: the kernel keeps the inode number of an open folder stable, also on file systems that invent
 inode numbers (FUSE, overlayfs). An error that proves nothing (EIO, an unreachable network) is ignored here, because the
@@ -304,7 +304,7 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def owner_of(handle: int) -> int:
+def lock_owner(handle: int) -> int:
     """The id of the process that holds the lock, from /proc/locks; 0 if unknown (not Linux, or another host)."""
     found = os.fstat(handle)
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
@@ -317,7 +317,7 @@ def owner_of(handle: int) -> int:
 
 def _describe_holder(handle: int) -> str:
     """The process to stop, for an error message; empty if it is not known for certain."""
-    process = owner_of(handle)
+    process = lock_owner(handle)
     if not process or not os.path.exists(f"/proc/{process}"):  # in another container, or a child inherited the lock
         return ""
     return f" (process {process} on {os.uname().nodename})"

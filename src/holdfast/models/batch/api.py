@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.models.opening import load_factory, make_provider
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
-from holdfast.records.samples import Answer
+from holdfast.records import Answer
 from holdfast.spec.providers import LOCAL_BATCHES, PROVIDERS
 
 TOKEN_NAME = "holdfast"

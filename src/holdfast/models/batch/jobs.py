@@ -14,13 +14,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from holdfast.journal.positions import Journal
+from holdfast.journal import Journal
 from holdfast.models.batch.api import BatchApi, JobMark
 from holdfast.models.batch.api import JobStatus as JobStatus
 from holdfast.models.provider import ModelError
-from holdfast.records import draft
-from holdfast.records.facts import BatchJob, StepId
-from holdfast.records.samples import Answer
+from holdfast.records import Answer, BatchJob, StepId, draft
 from holdfast.spec import Batch
 
 NEVER_SENT = "never sent"

@@ -20,9 +20,7 @@ from holdfast.errors import JournalError, describe_error
 from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
 from holdfast.models.pacing.stopwatch import InJob
 from holdfast.models.provider import AskFailedError, ModelError, Request
-from holdfast.records import draft
-from holdfast.records.facts import BatchJob, Failure, StepId
-from holdfast.records.samples import Answer
+from holdfast.records import Answer, BatchJob, Failure, StepId, draft
 
 _GATHERING_MAX = 10
 """A job is submitted after at most this many times `quiet_seconds`, even if requests keep arriving."""

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.models.http.statuses import detail_of, kind_of, shorten, status_in
 from holdfast.models.provider import ModelError
-from holdfast.records.samples import COUNT_MAX
+from holdfast.records import COUNT_MAX
 
 TOOL_CALLS_MAX = 1000
 """A response with more tool calls is refused as malformed: each call would be made and recorded."""

@@ -29,8 +29,7 @@ from holdfast.models.http.connection import BadResponseError, ConnectionPool, Re
 from holdfast.models.http.proxy import ProxyError, basic, proxy_for
 from holdfast.models.http.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
 from holdfast.models.provider import BadConnectionError, Connection, Kind, Listing, ModelError, Provider, Request
-from holdfast.records.redaction import redact
-from holdfast.records.samples import Answer
+from holdfast.records import Answer, redact
 
 _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "password", "cookie")
 

@@ -28,7 +28,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.models.provider import FailurePolicy, ModelError, Provider, Request
-from holdfast.records.samples import Answer
+from holdfast.records import Answer
 
 _DOUBLINGS_MAX = 60  # any sensible maximum is reached long before; more would overflow a float
 

@@ -28,7 +28,7 @@ from holdfast.models.http.bodies import (
     texts,
 )
 from holdfast.models.provider import Kind, ModelError
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, Usage
 
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 """Texts of a message that a stream sends in pieces."""

@@ -19,8 +19,7 @@ from holdfast.models.http.endpoint import read_key, secrets_of
 from holdfast.models.http.statuses import kind_of, retry_after_seconds, shorten
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.models.providers.chat_completions import answer_of
-from holdfast.records.redaction import redact
-from holdfast.records.samples import Answer
+from holdfast.records import Answer, redact
 
 _KINDS: dict[str, Kind] = {
     "Timeout": "timeout",

@@ -31,7 +31,7 @@ import msgspec
 import xxhash
 
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, Usage
 
 _LAST = "{last}"
 _HASHES = 2**64

@@ -15,7 +15,7 @@ from holdfast.models.http.bodies import SseEvent
 from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
 from holdfast.models.provider import BadConnectionError, Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
-from holdfast.records.samples import Answer
+from holdfast.records import Answer
 from holdfast.spec.providers import PROVIDERS
 
 INFO = PROVIDERS["openai"]

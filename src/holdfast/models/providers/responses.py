@@ -29,7 +29,7 @@ from holdfast.models.http.bodies import (
 from holdfast.models.provider import Request
 from holdfast.models.providers.chat_completions import parse_models
 from holdfast.models.providers.openai import bearer
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records import Answer, Message, Usage
 
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 _LOGPROBS = "message.output_text.logprobs"

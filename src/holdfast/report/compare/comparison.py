@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.records.built_in import normalized
+from holdfast.records import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
 from holdfast.report.reduction import with_groups
 from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference

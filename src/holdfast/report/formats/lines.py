@@ -29,11 +29,18 @@ import xxhash
 from holdfast.journal import Entry, Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.printable import clean
-from holdfast.records import Line
-from holdfast.records.decoder import FactDecoder, check_fact
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Step
-from holdfast.records.keys import parse_key
-from holdfast.records.samples import Message, Usage
+from holdfast.records import (
+    FactDecoder,
+    Failure,
+    Line,
+    Message,
+    SampleFailed,
+    SampleFinished,
+    Step,
+    Usage,
+    check_fact,
+    parse_key,
+)
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, StoredSpec, used_dollars
 from holdfast.report.formats import ExportSource, ReportSource

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.records.facts import Cell, Change
+from holdfast.records import Cell, Change
 from holdfast.spec import Model, Spec
 from holdfast.state import Fold
 

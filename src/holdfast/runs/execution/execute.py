@@ -18,8 +18,7 @@ import uuid
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_run_folder
 from holdfast.plan import WrittenPlan, inputs_of, survey, write_plan
-from holdfast.records import draft
-from holdfast.records.facts import Parent, RunStarted
+from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file

@@ -24,12 +24,11 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
-from holdfast.journal import folder_name
-from holdfast.journal.object_store import split_url
+from holdfast.journal import folder_name, split_url
 from holdfast.models import Listing, ModelError
 from holdfast.models.opening import identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, prepare, survey
-from holdfast.records.facts import TaskInputs
+from holdfast.records import TaskInputs
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.score import Scorer, identity, resolve
 from holdfast.score.anomalies import KINDS

@@ -27,8 +27,7 @@ import yaml
 from holdfast.errors import DriftError
 from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
-from holdfast.records.built_in import normalized
-from holdfast.records.record_types import FORMAT
+from holdfast.records import FORMAT, normalized
 from holdfast.report.formats.html import RunOrigin
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec.source.loader import check_stored_spec

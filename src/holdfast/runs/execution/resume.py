@@ -17,9 +17,17 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import DamagedError, DataError, DriftError, StaleCursorError, UsageError
-from holdfast.journal import START, Cursor, Lock, Reader, Writer
-from holdfast.journal.positions import unrecorded
-from holdfast.journal.start_copy import StartLines, is_start_copy_current, write_start
+from holdfast.journal import (
+    START,
+    Cursor,
+    Lock,
+    Reader,
+    StartLines,
+    Writer,
+    is_start_copy_current,
+    unrecorded,
+    write_start,
+)
 from holdfast.plan import (
     PlanExtension,
     PlanReplacement,
@@ -32,10 +40,7 @@ from holdfast.plan import (
     scoring_roles,
     survey,
 )
-from holdfast.records import draft
-from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
-from holdfast.records.redaction import without_shapes
-from holdfast.records.samples import Row
+from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft, without_shapes
 from holdfast.report.text import shortened
 from holdfast.runs.execution.corrections import (
     cells_of,

@@ -17,11 +17,9 @@ import msgspec
 from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions
 from holdfast.engine.scoring import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
-from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer
-from holdfast.journal.ownership.lease import read_lease, write_lease
+from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer, read_lease, write_lease
 from holdfast.printable import clean
-from holdfast.records import draft
-from holdfast.records.facts import RunEnded, ScoringStarted
+from holdfast.records import RunEnded, ScoringStarted, draft
 from holdfast.runs.control import ControlRequest, make_control_record, pending_requests, tune_spec, write_control_reply
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Prepared

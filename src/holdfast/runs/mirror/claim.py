@@ -21,35 +21,47 @@ import msgspec
 
 from holdfast import files
 from holdfast.errors import HeldError, StoreError, UsageError
-from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_run_folder
-from holdfast.journal.disk import remove_if_there
-from holdfast.journal.mirror.pieces import FOLDER, FolderSource, MirrorSource, Source
-from holdfast.journal.mirror.removal import (
+from holdfast.journal import (
+    BEATS,
+    EXPIRY_SECONDS,
+    LOCK_NAMES,
+    OS_DISK,
+    PIECES,
+    Beat,
+    Cursor,
+    FolderSource,
+    Lock,
+    MirrorOptions,
+    MirrorSource,
+    Objects,
+    Restored,
+    Source,
+    StoredObjects,
+    TakeoverTiming,
+    UploadSettings,
+    clock_time,
+    epochs_in,
+    folder_name,
+    greatest_epoch,
     is_tombstone,
+    list_chain,
+    list_leases,
+    make_run_folder,
     newest_epoch,
+    open_objects,
+    read_beat,
+    read_lease,
     read_tombstone,
     refuse_unfinished_removal,
+    remove_if_there,
     removed_run,
-)
-from holdfast.journal.mirror.restore import Restored, restore, uid_of
-from holdfast.journal.mirror.uploader import BEATS, UploadSettings
-from holdfast.journal.mirror.uploader import MirrorUploader as Uploader
-from holdfast.journal.object_store import Objects, StoredObjects, open_objects
-from holdfast.journal.ownership.claims import (
-    EXPIRY_SECONDS,
-    Beat,
-    TakeoverTiming,
-    epochs_in,
-    greatest_epoch,
-    list_leases,
-    read_beat,
+    restore,
     take_epoch,
+    uid_of,
     write_beat,
+    write_lease,
 )
-from holdfast.journal.ownership.lease import clock_time, read_lease, write_lease
-from holdfast.journal.ownership.lock import LOCK_NAMES
-from holdfast.journal.segments import list_chain
-from holdfast.journal.writer import MirrorOptions
+from holdfast.journal import MirrorUploader as Uploader
 from holdfast.records import Fence
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Mirror
@@ -165,7 +177,7 @@ def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[Non
 
 def _mirrored_epoch(objects: Objects) -> int:
     """The greatest epoch with records in the mirror. A single writer (`exclusive: false`) claims none."""
-    return max((int(name) for name in objects.folders(FOLDER) if name.isdigit()), default=0)
+    return max((int(name) for name in objects.folders(PIECES) if name.isdigit()), default=0)
 
 
 def expiry_seconds() -> float:

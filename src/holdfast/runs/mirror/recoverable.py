@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreError, UsageError
-from holdfast.journal.mirror.pieces import FOLDER, last_number, parse_piece
-from holdfast.journal.object_store import StoredObjects, is_url, open_objects
-from holdfast.journal.ownership.claims import Beat
+from holdfast.journal import PIECES, Beat, StoredObjects, is_url, last_number, open_objects, parse_piece
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import read_mirror_status
 from holdfast.runs.mirror.recovery import begun_count, mirrored_runs
@@ -150,7 +148,7 @@ def _count_lost(objects: StoredObjects, beat: Beat) -> int:
     acknowledged = beat.lease.acknowledged if beat.lease else 0
     if acknowledged <= beat.mirrored:
         return 0
-    pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(FOLDER)))
+    pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(PIECES)))
     last = max(pieces, key=lambda each: (each.epoch, each.segment, each.sealed, each.last), default=None)
     uploaded = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
     return max(acknowledged - max(uploaded, beat.mirrored), 0)

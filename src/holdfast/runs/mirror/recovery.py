@@ -22,15 +22,31 @@ import msgspec
 
 from holdfast.errors import DriftError, StoreError, UsageError
 from holdfast.files import NotAFileError, read_file, replace_file
-from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
-from holdfast.journal.disk import remove_if_there
-from holdfast.journal.mirror.pieces import FolderSource, MirrorSource, SegmentPiece, Source
-from holdfast.journal.mirror.removal import refuse_removed, removed_run
-from holdfast.journal.mirror.restore import Restored, fetch_file, restore, uid_of
-from holdfast.journal.object_store import StoredObjects, is_url, open_objects
-from holdfast.journal.paths import quarantine_folder
-from holdfast.journal.segments import list_chain
-from holdfast.journal.verification import describe, describe_voids
+from holdfast.journal import (
+    OS_DISK,
+    FolderSource,
+    Lock,
+    MirrorSource,
+    Reader,
+    Restored,
+    SegmentPiece,
+    Source,
+    StoredObjects,
+    describe,
+    describe_voids,
+    fetch_file,
+    is_url,
+    journal_folder,
+    list_chain,
+    open_objects,
+    quarantine_folder,
+    refuse_removed,
+    remove_if_there,
+    removed_run,
+    restore,
+    uid_of,
+    verify,
+)
 from holdfast.plan import find_problem, originals
 from holdfast.report.text import counted
 from holdfast.runs.compaction import condense

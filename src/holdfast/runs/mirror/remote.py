@@ -19,12 +19,20 @@ import msgspec
 
 from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
 from holdfast.files import open_or_create
-from holdfast.journal import Reader
-from holdfast.journal.mirror.pieces import MirrorSource, is_copy_of_records, is_report_original
-from holdfast.journal.mirror.removal import refuse_removed, removed_run
-from holdfast.journal.mirror.restore import restore, uid_of
-from holdfast.journal.object_store import StoredObjects, is_url, open_objects
-from holdfast.journal.ownership.claims import Beat
+from holdfast.journal import (
+    Beat,
+    MirrorSource,
+    Reader,
+    StoredObjects,
+    is_copy_of_records,
+    is_report_original,
+    is_url,
+    open_objects,
+    refuse_removed,
+    removed_run,
+    restore,
+    uid_of,
+)
 from holdfast.runs.mirror.claim import MirrorStatus, last_beat, read_mirror_status
 from holdfast.runs.mirror.recovery import CountingSource, TransferProgress, mirrored_runs, only_run
 from holdfast.runs.store.lookup import RunLocation, find_run, pick

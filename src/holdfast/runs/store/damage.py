@@ -13,13 +13,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, JournalError
-from holdfast.journal import OS_DISK, Damage, Entry, Reader
-from holdfast.journal.blobs import check_blob_files
-from holdfast.journal.segments import is_whole_file
-from holdfast.journal.verification import describe
+from holdfast.journal import OS_DISK, Damage, Entry, Reader, check_blob_files, describe, is_whole_file
 from holdfast.plan import RESTORE, Flaw, check_blobs, check_originals, check_sizes, find_problem, originals
-from holdfast.records.decoder import decode
-from holdfast.records.facts import Step
+from holdfast.records import Step, decode
 from holdfast.report.text import counted
 from holdfast.runs.execution.provenance import find_loss
 from holdfast.runs.execution.resume import stored_spec

@@ -15,9 +15,7 @@ import msgspec
 
 from holdfast import files
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
-from holdfast.journal import Lock
-from holdfast.journal.paths import find_links
-from holdfast.journal.positions import unrecorded
+from holdfast.journal import Lock, find_links, unrecorded
 from holdfast.plan import RESTORE, Flaw, originals
 from holdfast.runs.execution.provenance import (
     SPEC_FILE,

@@ -19,9 +19,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.files import is_folder
-from holdfast.journal import journal_folder, run_folder
-from holdfast.journal.object_store import is_url
-from holdfast.journal.start_copy import START_FILE
+from holdfast.journal import START_FILE, is_url, journal_folder, run_folder
 from holdfast.spec import RunLimits
 
 _BEGUN_FILES = ("spec.yaml", START_FILE)

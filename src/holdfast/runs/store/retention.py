@@ -16,12 +16,20 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HeldError, HoldfastError, StoreError, UsageError
-from holdfast.journal import Lock, Reader, journal_folder
-from holdfast.journal.mirror.pieces import FolderSource, MirrorSource
-from holdfast.journal.mirror.removal import refuse_removed, remove_run, removed_run
-from holdfast.journal.mirror.restore import uid_of
-from holdfast.journal.object_store import Objects, open_objects
-from holdfast.journal.ownership.claims import TakeoverTiming
+from holdfast.journal import (
+    FolderSource,
+    Lock,
+    MirrorSource,
+    Objects,
+    Reader,
+    TakeoverTiming,
+    journal_folder,
+    open_objects,
+    refuse_removed,
+    remove_run,
+    removed_run,
+    uid_of,
+)
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
 from holdfast.runs.mirror.recovery import only_run, remove_note
 from holdfast.runs.run import Run

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.records.samples import Answer, Row, Sample, Score
+from holdfast.records import Answer, Row, Sample, Score
 from holdfast.score.definition import scorer
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -18,7 +18,7 @@ import tempfile
 import time
 from typing import Any
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.sandbox.confinement import (
     PLAIN,
     CommandLimits,

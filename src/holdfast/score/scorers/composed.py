@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.anomalies import refusal_in
 from holdfast.score.definition import Scorer, scorer, shorten
 from holdfast.score.results import as_number, score_answer

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import Failure
-from holdfast.records.samples import Answer, Message, Sample, Score
+from holdfast.records import Answer, Failure, Message, Sample, Score
 from holdfast.score.definition import Scorer, ScoringFailed, scorer
 
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)

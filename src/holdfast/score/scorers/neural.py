@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer
 from holdfast.score.scorers.similarity import CHARACTERS_MAX
 from holdfast.score.scorers.text import references

@@ -13,7 +13,7 @@ import unicodedata
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer, shorten
 from holdfast.score.scorers.text import references
 from holdfast.score.worker_process import run_in_worker_async

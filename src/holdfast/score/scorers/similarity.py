@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer
 from holdfast.score.extractors import code, normalized
 from holdfast.score.identity import version_of

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from holdfast.records.samples import Answer, Sample, Score
+from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer, shorten, slow_if
 from holdfast.score.extractors import find_json
 from holdfast.score.worker_process import check_pattern, is_match, last_group, may_take_long, run_in_worker_async

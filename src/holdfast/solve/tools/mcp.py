@@ -25,8 +25,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, SpecError, describe_error
 from holdfast.models.http import connection
-from holdfast.records.facts import Failure
-from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
+from holdfast.records import Failure, Redactor, is_credential_name, is_unmistakable
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.tools.tool import Tool
 from holdfast.solve.tools.workplace import Workplace

@@ -11,9 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.records.facts import FileChanges
-from holdfast.records.keys import parse_reference
-from holdfast.records.samples import Sample
+from holdfast.records import FileChanges, Sample, parse_reference
 from holdfast.sandbox.box import Box, ReadFile
 
 _SHOWN = 100

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import SpecError
-from holdfast.records.redaction import KEY_SHAPE, is_credential_name, is_unmistakable, without_shapes
+from holdfast.records import KEY_SHAPE, is_credential_name, is_unmistakable, without_shapes
 from holdfast.spec.source.yaml import VARIABLE
 
 _FIELD = re.compile(

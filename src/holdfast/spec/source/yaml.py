@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import SpecError
-from holdfast.records.redaction import is_credential_name, without_shapes
+from holdfast.records import is_credential_name, without_shapes
 
 TEXT_BYTES_MAX = 1 << 20
 """Longest spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong in data files."""

@@ -24,9 +24,7 @@ from holdfast.runs.run import Run, open_run
 from holdfast.runs.store.lookup import default_store
 from holdfast.score import Scorer
 from holdfast.solve import Solve
-from holdfast.spec import build_spec, load_spec
-from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.sweeps import base_of
+from holdfast.spec import Selection, base_of, build_spec, load_spec, select
 
 __all__ = ["Run", "Task", "open_run", "recover", "recover_async", "run", "run_async"]
 

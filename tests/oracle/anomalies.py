@@ -20,7 +20,7 @@ from holdfast.report.anomalies import (
     TIMES_MEDIAN,
     kinds_in_force,
 )
-from holdfast.score.anomalies import VERSION
+from holdfast.score.anomalies import ANOMALIES_VERSION
 from tests.oracle.recount import Kept, Recount
 
 
@@ -40,7 +40,7 @@ def anomalous_answers(recount: Recount, evaluation: str) -> dict[int, set[str]]:
 def not_looked_at(recount: Recount) -> int:
     """Answers that the list in force was not used on, and should be."""
     looked = [kept.looked for kept in recount.finished.values()]
-    return len(looked) - looked.count(VERSION) if kinds_in_force(recount.spec) else 0
+    return len(looked) - looked.count(ANOMALIES_VERSION) if kinds_in_force(recount.spec) else 0
 
 
 def _answers(recount: Recount, cell: Cell) -> dict[int, Kept]:

@@ -15,11 +15,7 @@ import msgspec
 from holdfast.errors import SpecError, UsageError
 from holdfast.runs import Given
 from holdfast.runs.execution.preparation import find_modules_beside
-from holdfast.spec import build_spec
-from holdfast.spec.providers import expand_names
-from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.assignment import value_of
-from holdfast.spec.source.variables import fill_environment
+from holdfast.spec import Selection, build_spec, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
 _DATA = (".jsonl", ".ndjson", ".csv", ".tsv")

@@ -172,7 +172,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def warn_of_refused_variables() -> None:
     """Warn of variables that a `.env` file may never set, such as PATH: it only provides values for the spec."""
     if os.path.exists(".env") and "_HOLDFAST_COMPLETE" not in os.environ:
-        from holdfast.spec.source.variables import refused_variables
+        from holdfast.spec import refused_variables
 
         if names := refused_variables():
             is_are = "is" if len(names) == 1 else "are"

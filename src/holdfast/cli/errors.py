@@ -17,12 +17,10 @@ from holdfast.cli.streams import discard_output
 from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError, error_of_path
 from holdfast.printable import one_line
 from holdfast.records import Change, without_shapes
-from holdfast.report.text import shortened
+from holdfast.report import shortened
 from holdfast.runs import Given, RunLocation
 from holdfast.runs.execution.resume import read_fold, stored_spec
-from holdfast.spec import Spec, spec_mapping
-from holdfast.spec.drift import changes_beyond_extension, find_differences
-from holdfast.spec.selection import Selection
+from holdfast.spec import Selection, Spec, changes_beyond_extension, find_differences, spec_mapping
 
 _INDENT = len("  stored: ")
 _VALUE_MIN = 40

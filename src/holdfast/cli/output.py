@@ -14,7 +14,7 @@ from rich.segment import Segment
 from holdfast.cli.streams import CleanStream, discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
-from holdfast.report.progress import jobs_text
+from holdfast.report import jobs_text
 from holdfast.runs import RunLocation
 from holdfast.runs.summary import WaitingJob
 

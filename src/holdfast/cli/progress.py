@@ -18,9 +18,7 @@ from holdfast.cli.output import terminal_width
 from holdfast.cli.streams import write_live_line
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
-from holdfast.report.progress import progress_line
-from holdfast.report.tables import duration
-from holdfast.report.text import bar
+from holdfast.report import bar, duration, progress_line
 from holdfast.runs import RunLocation
 
 _FIRST_SECONDS = 0.5

@@ -5,7 +5,16 @@ refuses duplicate ids. Rows are streamed: a data set is never held in memory as 
 """
 
 from holdfast.datasets.columns import Columns, resolve_columns, samples
-from holdfast.datasets.files import BadFileError, FileColumns, FileContent, Keep, ReferenceCache
+from holdfast.datasets.files import (
+    BadFileError,
+    FileColumns,
+    FileContent,
+    Fingerprint,
+    Keep,
+    ReferenceCache,
+    ending_of,
+    type_of_name,
+)
 from holdfast.datasets.readers import open_rows, rows_in_memory
 
 __all__ = [
@@ -13,10 +22,13 @@ __all__ = [
     "Columns",
     "FileColumns",
     "FileContent",
+    "Fingerprint",
     "Keep",
     "ReferenceCache",
+    "ending_of",
     "open_rows",
     "resolve_columns",
     "rows_in_memory",
     "samples",
+    "type_of_name",
 ]

@@ -17,7 +17,7 @@ from holdfast.engine.schedule import Tickets
 from holdfast.journal import Journal, Reader
 from holdfast.plan import PreparedTask
 from holdfast.records import AnomaliesRechecked, Cell, Draft, draft
-from holdfast.score.anomalies import VERSION, AnswerExpectations, expect_answers, find_anomalies
+from holdfast.score import ANOMALIES_VERSION, AnswerExpectations, expect_answers, find_anomalies
 from holdfast.spec import Spec, Task
 from holdfast.state import Index, recorded_answer
 
@@ -61,7 +61,7 @@ class AnomalyScan:
                 expected = expected_by_model(self._spec, work.task)[cell.model]
                 tickets = Tickets(self._run, cell, self._spec, work, lambda ordinal: True).all()
                 for row in index.answers("finished", cell.first, cell.count):
-                    if row.looked == VERSION and not everything:
+                    if row.looked == ANOMALIES_VERSION and not everything:
                         continue
                     ticket = next((each for each in tickets if each.o == row.o), None)  # both are in plan order
                     finished = recorded_answer(reader, row)
@@ -71,8 +71,8 @@ class AnomalyScan:
                         continue
                     self.looked += 1
                     found = find_anomalies(ticket.sample, finished.answer, expected)
-                    if row.looked != VERSION or found != row.found():
-                        yield draft("anomaly", AnomaliesRechecked(row.o, row.n, VERSION, found), row.key)
+                    if row.looked != ANOMALIES_VERSION or found != row.found():
+                        yield draft("anomaly", AnomaliesRechecked(row.o, row.n, ANOMALIES_VERSION, found), row.key)
 
 
 def expected_by_model(spec: Spec, task: Task) -> dict[str, AnswerExpectations]:

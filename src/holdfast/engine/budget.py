@@ -16,9 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.models import count_message_tokens
-from holdfast.models.pacing.stopwatch import Held
-from holdfast.models.provider import AskFailedError
+from holdfast.models import AskFailedError, Held, count_message_tokens
 from holdfast.records import Answer, Message, StepId, Usage, cell_names
 from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits

@@ -22,20 +22,29 @@ import msgspec
 
 from holdfast.engine.attachments import Attachments
 from holdfast.journal import BlobError
-from holdfast.models import ModelError, Provider, Request, Retries, ask
+from holdfast.models import (
+    AskFailedError,
+    Guard,
+    GuardedProvider,
+    Headers,
+    HeldByLine,
+    ModelError,
+    Provider,
+    Request,
+    RequestQueue,
+    Retries,
+    Slots,
+    ask,
+    identity_of,
+    open_provider,
+    under_way,
+)
 from holdfast.models.batch.queue import Batches, Single, UnansweredError
-from holdfast.models.credentials import Guard, GuardedProvider
-from holdfast.models.opening import identity_of, open_provider
 from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
-from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Again, Streak
-from holdfast.models.pacing.stopwatch import HeldByLine
-from holdfast.models.provider import AskFailedError, Headers
-from holdfast.models.timing import under_way
 from holdfast.records import Answer, Failure, Message, StepId
 from holdfast.solve import AttemptLimits, ModelHandle
-from holdfast.spec import Model, Spec
-from holdfast.spec.providers import is_external
+from holdfast.spec import Model, Spec, is_external
 
 group: ContextVar[str] = ContextVar("group", default="")
 """The sample that is being answered. All its repeats and steps go to the same server if there are several, because

@@ -29,10 +29,9 @@ from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
+from holdfast.models import Slots, open_batch_api
 from holdfast.models.batch.jobs import BatchSetup
 from holdfast.models.batch.queue import Batches
-from holdfast.models.opening import open_batch_api
-from holdfast.models.pacing.queue import Slots
 from holdfast.plan import PreparedTask, scoring_roles
 from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage
 from holdfast.sandbox.box import Sandboxes

@@ -19,13 +19,11 @@ import msgspec
 from holdfast.engine.sample import InFlightSample
 from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, describe_error
 from holdfast.journal import BlobError
-from holdfast.models.credentials import credentials_of
-from holdfast.models.provider import POLICIES
+from holdfast.models import POLICIES, credentials_of
 from holdfast.records import Failure, is_credential_name, redact, writable
 from holdfast.sandbox.confinement import SandboxError
 from holdfast.solve import LimitError, StepFailedError
-from holdfast.spec import Spec
-from holdfast.spec.source.variables import variables_in
+from holdfast.spec import Spec, variables_in
 
 _MESSAGE_MAX = 2000
 _DETAIL_MAX = 8000

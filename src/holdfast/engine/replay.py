@@ -20,7 +20,7 @@ from holdfast.engine.client import attempt_limits
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal import Position
-from holdfast.models.opening import identity_of
+from holdfast.models import identity_of
 from holdfast.plan import PreparedTask
 from holdfast.records import Answer, Draft, Message, Step, ToolCall, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, Tool, Workplace

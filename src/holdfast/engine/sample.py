@@ -33,7 +33,7 @@ from holdfast.errors import BadRecordError
 from holdfast.journal import InFlight, Journal, Position
 from holdfast.plan import PreparedTask
 from holdfast.records import Answer, Cell, Failure, Sample, SampleFailed, SampleFinished, Spent, checked, draft
-from holdfast.score.anomalies import VERSION, AnswerExpectations, find_anomalies
+from holdfast.score import ANOMALIES_VERSION, AnswerExpectations, find_anomalies
 from holdfast.solve import (
     AttemptResources,
     Context,
@@ -405,7 +405,7 @@ def _with_anomalies(ticket: Ticket, setup: TaskSetup, finished: SampleFinished) 
         found = find_anomalies(ticket.sample, finished.answer, setup.expected[ticket.cell.model])
     except (AttributeError, TypeError):  # a solver's answer may hold anything: saving rejects it
         return finished
-    return msgspec.structs.replace(finished, anomalies=found, looked=VERSION)
+    return msgspec.structs.replace(finished, anomalies=found, looked=ANOMALIES_VERSION)
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:

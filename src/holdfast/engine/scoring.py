@@ -26,7 +26,7 @@ from holdfast.engine.sample import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.journal import Entry, Journal, Position, Reader, journal_folder
-from holdfast.models.pacing.queue import Slots
+from holdfast.models import Slots
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.records import (
     Answer,

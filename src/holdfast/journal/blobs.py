@@ -14,8 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from holdfast import files
-from holdfast.datasets import FileContent, ReferenceCache
-from holdfast.datasets.files import Fingerprint
+from holdfast.datasets import FileContent, Fingerprint, ReferenceCache
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
 from holdfast.records import Reference, parse_reference

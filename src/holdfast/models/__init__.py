@@ -6,12 +6,18 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
-from holdfast.models.opening import make_provider
+from holdfast.models.credentials import Guard, GuardedProvider, credentials_of
+from holdfast.models.opening import identity_of, open_batch_api, open_provider
+from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.prices import count_message_tokens, count_tokens
+from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch, running
+from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
+    POLICIES,
+    AskFailedError,
     BadConnectionError,
     Connection,
+    Headers,
     Kind,
     Listing,
     ModelError,
@@ -19,13 +25,25 @@ from holdfast.models.provider import (
     Request,
     UnknownProviderError,
 )
+from holdfast.models.providers.registry import make_provider
+from holdfast.models.timing import begin_timing, under_way
 
 __all__ = [
+    "LEAST",
+    "MOST",
+    "PACKAGE",
+    "POLICIES",
+    "AskFailedError",
     "BadConnectionError",
     "BatchApi",
     "BatchResult",
     "Connection",
     "FoundJob",
+    "Guard",
+    "GuardedProvider",
+    "Headers",
+    "Held",
+    "HeldByLine",
     "JobMark",
     "JobStatus",
     "Kind",
@@ -33,11 +51,23 @@ __all__ = [
     "ModelError",
     "Provider",
     "Request",
+    "RequestQueue",
     "Retries",
+    "Slots",
+    "Stopwatch",
     "UnknownProviderError",
     "ask",
+    "begin_timing",
     "count_message_tokens",
     "count_tokens",
+    "credentials_of",
+    "find_rates",
+    "identity_of",
+    "is_installed",
     "make_provider",
+    "open_batch_api",
     "open_batches",
+    "open_provider",
+    "running",
+    "under_way",
 ]

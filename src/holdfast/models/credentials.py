@@ -16,10 +16,7 @@ from yarl import URL
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.provider import ModelError, Provider, Request
 from holdfast.records import Answer, Redactor, is_credential_name, is_unmistakable
-from holdfast.spec import Model
-from holdfast.spec.providers import key_variables
-from holdfast.spec.source.variables import fill_params, variables_in
-from holdfast.spec.source.yaml import VARIABLE
+from holdfast.spec import VARIABLE, Model, fill_params, key_variables, variables_in
 
 
 class Guard:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Message
-from holdfast.spec.providers import PROVIDERS
+from holdfast.spec import PROVIDERS
 
 PACKAGE = "genai-prices"
 

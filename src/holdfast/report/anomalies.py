@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Cell, parse_key
-from holdfast.score.anomalies import KINDS, VERSION
+from holdfast.score import ANOMALIES_VERSION, KINDS
 from holdfast.state import AnswerRow, Bits, Index
 
 LONG = 100
@@ -50,7 +50,7 @@ class Anomalies:
 
 def unlooked(index: Index) -> int:
     """How many answers the current anomaly checks have not seen, though the spec enables them."""
-    return index.unlooked(VERSION) if kinds_in_force(index.story.spec) else 0
+    return index.unlooked(ANOMALIES_VERSION) if kinds_in_force(index.story.spec) else 0
 
 
 def kinds_in_force(spec: Mapping[str, Any]) -> frozenset[str]:

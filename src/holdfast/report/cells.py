@@ -27,8 +27,7 @@ from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced, Repeat, SampleGroups, member_of, summarise_reduced, with_groups
 from holdfast.report.text import without_scorer_name
 from holdfast.score import as_number
-from holdfast.spec import Counts
-from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
+from holdfast.spec import MEAN, Counts, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, cohens_kappa, krippendorff_alpha, percent_agreement, summarise
 

@@ -25,7 +25,7 @@ from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.score import as_number
-from holdfast.spec.reductions import MEAN, Reduction
+from holdfast.spec import MEAN, Reduction
 from holdfast.stats import Summary
 from holdfast.stats.intervals import LEVEL
 

@@ -33,7 +33,7 @@ from holdfast.records import (
     Usage,
 )
 from holdfast.spec import Price
-from holdfast.state.dispatch import RecordHandlers
+from holdfast.state import RecordHandlers
 
 _step = FactDecoder(Step)
 _started = FactDecoder(StepStarted)

@@ -17,7 +17,7 @@ from holdfast.records import LINE_BYTES_MAX, Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.text import Grid, brief, count_of, counted, dollars, first_line, status_text, status_tone
-from holdfast.score.anomalies import KINDS
+from holdfast.score import KINDS
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -191,7 +191,7 @@ def anomaly_lines(report: RunReport, command: Command | None = None) -> Iterator
         yield f"{count_text}; look with: {look}"
 
 
-def cost_lines(cost: Cost) -> Iterator[str]:
+def cost_sentences(cost: Cost) -> Iterator[str]:
     """The cost in one line; no line if no price is known."""
     if cost.dollars is None:
         return
@@ -288,7 +288,7 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         line += f"; replay saved {_savings(report)}"
     yield _line(line, style="dim")
     sections = (
-        ("dim", cost_lines(report.cost)),
+        ("dim", cost_sentences(report.cost)),
         ("dim", speed_lines(report)),
         ("", reading_lines(report.cells)),
         ("yellow", edited_lines(report.cells)),

@@ -48,8 +48,7 @@ from holdfast.records import (
 )
 from holdfast.runs.store.trust import copy_trust, executed_by
 from holdfast.spec import read_stored_spec
-from holdfast.state import Fold, Profile
-from holdfast.state.fold import looked_data, step_gist
+from holdfast.state import Fold, Profile, looked_data, step_gist
 
 _score = FactDecoder(ScoreGiven)
 _job = FactDecoder(BatchJob)

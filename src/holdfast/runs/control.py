@@ -18,8 +18,7 @@ from holdfast import files
 from holdfast.errors import UsageError
 from holdfast.records import Draft, Note, RunResumed, ScoreGiven, draft
 from holdfast.runs.execution.provenance import collect_versions, describe_host
-from holdfast.spec import Spec, change_spec, read_stored_spec, spec_mapping
-from holdfast.spec.drift import find_differences
+from holdfast.spec import Spec, change_spec, find_differences, read_stored_spec, spec_mapping
 from holdfast.state import Story
 from holdfast.version import __version__
 

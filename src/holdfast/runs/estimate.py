@@ -15,16 +15,13 @@ import msgspec
 
 from holdfast.engine.budget import output_limit
 from holdfast.errors import HoldfastError, SpecError
-from holdfast.models import count_message_tokens
-from holdfast.models.prices import LEAST, MOST, PACKAGE, find_rates, is_installed
+from holdfast.models import LEAST, MOST, PACKAGE, count_message_tokens, find_rates, is_installed
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
-from holdfast.report.costs import CostReport, sum_costs
-from holdfast.report.text import dollars, text_of
+from holdfast.report import CostReport, dollars, sum_costs, text_of
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import newest_runs
-from holdfast.spec import Model, Price, Spec
-from holdfast.spec.source.yaml import expand
+from holdfast.spec import Model, Price, Spec, expand
 
 _COUNTED_ROWS = 1000
 _OBSERVED_ERROR = 0.25

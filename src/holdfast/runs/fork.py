@@ -42,11 +42,10 @@ from holdfast.journal import (
     own,
     owner_of,
 )
-from holdfast.models.opening import identity_of
-from holdfast.models.pacing.queue import Slots
+from holdfast.models import Slots, identity_of
 from holdfast.plan import PreparedTask, WrittenPlan, survey, write_plan
 from holdfast.records import Parent, Reference, RunStarted, Step, TaskInputs, Usage, decode, draft, draft_fact
-from holdfast.report.text import counted
+from holdfast.report import counted
 from holdfast.runs.execution.execute import make_started_record
 from holdfast.runs.execution.preparation import Given, Prepared, find_scorers, prefix_errors, prepare_given
 from holdfast.runs.execution.resume import read_fold

@@ -18,41 +18,44 @@ from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import Change, ScoringStarted, parse_key
 from holdfast.report import (
+    AttemptStory,
     CellReport,
+    Cost,
+    CostLine,
     ExportLine,
+    KeyFilter,
+    KeyRecords,
     KeyStory,
     PlannedKey,
     RunReport,
+    SampleActivity,
     ScoreLine,
+    StoredSpec,
     Table,
+    activity_of,
+    attempts_of,
+    choose,
+    collect,
+    cost_lines,
     cost_table,
     export_lines,
     find_planned,
+    judges_of,
+    judgings_of,
     nearest_key,
     report_cells,
     sample_table,
     score_lines,
     score_table,
+    scores_of,
+    total,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.cells import judges_of
-from holdfast.report.costs import Cost, CostLine, StoredSpec, cost_lines, total
 from holdfast.report.formats.html import RunPage
 from holdfast.report.formats.lines import EventLine, with_events
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
-from holdfast.report.selection import KeyFilter, choose
-from holdfast.report.story import (
-    AttemptStory,
-    KeyRecords,
-    SampleActivity,
-    activity_of,
-    attempts_of,
-    collect,
-    judgings_of,
-    scores_of,
-)
 from holdfast.runs.estimate import Observed
 from holdfast.runs.execution.provenance import origin_of
 from holdfast.runs.mirror.recovery import TransferProgress
@@ -60,8 +63,7 @@ from holdfast.runs.mirror.remote import find_to_read
 from holdfast.runs.store.damage import DamageReport, find_damage
 from holdfast.runs.store.lookup import RunLocation, default_store, not_started_error, suggest_resume_command
 from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, ScoredAnswer, WaitingJob
-from holdfast.spec import Spec, read_stored_spec
-from holdfast.spec.reductions import Reduction, stored_reductions
+from holdfast.spec import Reduction, Spec, read_stored_spec, stored_reductions
 from holdfast.state import (
     Index,
     Standing,

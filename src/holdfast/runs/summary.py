@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Anomaly, Usage
-from holdfast.report.costs import Cost
+from holdfast.report import Cost
 from holdfast.state import EvaluationCounts
 
 

@@ -22,11 +22,10 @@ from holdfast.engine.scoring import AnswerToScore, apply_scorer
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, FactDecoder, Sample, SampleFinished, ScoreGiven, normalized
-from holdfast.report.costs import StoredSpec
+from holdfast.report import StoredSpec
 from holdfast.runs.run import report_of
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.score import SCORERS, Scorer, identity
-from holdfast.score.definition import Extractor
+from holdfast.score import SCORERS, Extractor, Scorer, identity
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.state import Index, MadeRow
 

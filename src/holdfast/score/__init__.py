@@ -5,7 +5,8 @@ it to an answer. Built-in scorers without models are pure: no network, clock or 
 cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
 
-from holdfast.score.definition import Scorer, ScorerError, ScoringFailed, scorer
+from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
+from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
 from holdfast.score.identity import identity, solver_digest, source_digest
 from holdfast.score.resolution import resolve
 from holdfast.score.results import as_number, score_answer, score_group
@@ -15,14 +16,20 @@ from holdfast.score.scorers.registry import SCORERS
 from holdfast.score.scorers.text import exact_match, includes, regex
 
 __all__ = [
+    "ANOMALIES_VERSION",
+    "KINDS",
     "SCORERS",
+    "AnswerExpectations",
+    "Extractor",
     "Scorer",
     "ScorerError",
     "ScoringFailed",
     "as_number",
     "choice",
     "exact_match",
+    "expect_answers",
     "extract_letter",
+    "find_anomalies",
     "identity",
     "includes",
     "last_quantity",

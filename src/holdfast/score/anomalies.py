@@ -166,7 +166,7 @@ def _is_prose(text: str) -> bool:
     return len(words) >= _WORDS_MIN and sum(word in _PROSE for word in words) >= _PROSE_SHARE * len(words)
 
 
-VERSION = 1
+ANOMALIES_VERSION = 1
 """Version of the checks. If it changes, a resume or `holdfast score --anomalies` checks old answers again. Adding
 `invalid_values` did not change it, because older runs recorded nothing in which it could be found.
 """

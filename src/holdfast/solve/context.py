@@ -3,7 +3,7 @@
 A solver needs no checkpoint code. Calls through `ctx` are recorded before they return; after a crash the solver runs
 again and receives the recorded results. It must take randomness and time from `ctx` for a replay to come out the same.
 
-`gather` runs several coroutines at once without losing a response that is paid for.
+`together` runs several coroutines at once without losing a response that is paid for.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
-from holdfast.models.provider import AskFailedError
-from holdfast.models.timing import begin_timing
+from holdfast.models import AskFailedError, begin_timing
 from holdfast.records import Answer, FileChanges, Message, Sample, Step, ToolCall
 from holdfast.solve.conversations import Conversations
 from holdfast.solve.resources import (
@@ -37,7 +36,7 @@ from holdfast.solve.steps import StepFailedError, Steps, TakenStep, Unrepeatable
 from holdfast.solve.tools.built_in import find_own
 from holdfast.solve.tools.tool import LimitError, Tool, as_tool, recover_call
 from holdfast.solve.tools.workplace import Workplace
-from holdfast.spec.sampling_parameters import PER_KEY
+from holdfast.spec import PER_KEY
 
 _NOW = "now"
 """The request digest of every `ctx.now()`; their count tells them apart."""

@@ -24,7 +24,7 @@ from holdfast.score import solver_digest
 from holdfast.solve.agents import Join, Pattern
 from holdfast.solve.context import Context
 from holdfast.solve.resources import AgentBounds, Role
-from holdfast.solve.tools.built_in import find_function, find_offers
+from holdfast.solve.tools.lookup import find_function, find_offers
 from holdfast.solve.tools.mcp import McpServer, ToolSource
 from holdfast.solve.tools.tool import Function, Tool
 

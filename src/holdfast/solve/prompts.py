@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.datasets.files import ending_of, type_of_name
+from holdfast.datasets import ending_of, type_of_name
 from holdfast.errors import SpecError
 from holdfast.records import Message, Row, Sample, parse_reference, with_strings
 from holdfast.score.worker_process import run_in_worker

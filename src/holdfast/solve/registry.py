@@ -18,7 +18,7 @@ from holdfast.solve.command import command, fit_command
 from holdfast.solve.context import Context
 from holdfast.solve.definition import Solve, Solver, read_arguments
 from holdfast.solve.resources import Role
-from holdfast.solve.tools.built_in import find_function, load
+from holdfast.solve.tools.lookup import find_function, load
 from holdfast.spec import Sandbox, Spec, Task
 
 Arguments = ParamSpec("Arguments")

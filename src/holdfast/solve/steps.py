@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.journal import Journal
-from holdfast.models.pacing.stopwatch import Stopwatch, running
+from holdfast.models import Stopwatch, running
 from holdfast.records import (
     Failure,
     FileChanges,

@@ -5,7 +5,7 @@ provider is opened, so that reading a spec loads no HTTP client. To add a provid
 `models/providers/` and add one line here. Invariant: no other module holds a list of providers.
 
 Providers that installed packages offer (entry point group `holdfast.providers`) are not in this table:
-`models/opening.py` finds them.
+`models/providers/registry.py` finds them.
 
 Short names of models: `openai/gpt-x`, `openrouter/org/model`. Each is short for a mapping that a spec could hold.
 

@@ -4,25 +4,21 @@ Everything here is derived and can be deleted: `dispatch` routes records by type
 from them, `index` and `catalogue` keep the result in the user's cache (`cache`, `snapshot`).
 """
 
+from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used, remove_stale
 from holdfast.state.catalogue import Catalogue, stamp_of
-from holdfast.state.fold import Bits, Fold, Judged, Trail
+from holdfast.state.dispatch import RecordHandlers
+from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
+from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile
-from holdfast.state.rows import (
-    AnswerRow,
-    EvaluationCounts,
-    MadeRow,
-    ScoreRow,
-    example_value,
-    recorded_answer,
-    recorded_edits,
-    recorded_scores,
-)
-from holdfast.state.snapshot import Stamps, stamp_of_file
+from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.snapshot import Stamps, identity_in, is_current, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 
 __all__ = [
+    "FOLDER_VARIABLE",
+    "IN_USE",
     "AnswerRow",
     "Bits",
     "Catalogue",
@@ -34,21 +30,30 @@ __all__ = [
     "ModelTimes",
     "OpenJob",
     "Profile",
+    "RecordHandlers",
     "ScoreRow",
     "Stamps",
     "Standing",
     "Story",
     "Trail",
+    "entry_path",
     "example_value",
+    "identity_in",
+    "is_current",
     "is_held",
     "keep_beat",
+    "looked_data",
+    "make_room",
+    "mark_used",
     "recorded_answer",
     "recorded_edits",
     "recorded_scores",
+    "remove_stale",
     "stamp_of",
     "stamp_of_file",
     "standing_by",
     "standing_of",
     "status_by",
     "status_of",
+    "step_gist",
 ]

@@ -24,7 +24,7 @@ from holdfast.records import (
     ScoreGiven,
     comparable_by_task,
 )
-from holdfast.score.anomalies import VERSION
+from holdfast.score import ANOMALIES_VERSION
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import StepGist, Story
 
@@ -290,7 +290,7 @@ class Fold:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
             self._count_large(found.o, entry)
         self.story.ended(found, entry.line.k)
-        if found.looked != VERSION:
+        if found.looked != ANOMALIES_VERSION:
             self.unlooked.add(found.o)
 
     @_HANDLERS.on("anomaly")
@@ -299,7 +299,7 @@ class Fold:
             self.story.apply(entry)
             return
         found = looked_data.decode(entry.line)
-        if found.version == VERSION:
+        if found.version == ANOMALIES_VERSION:
             self.unlooked.discard(found.o)
 
     @_HANDLERS.on("sample.failed")

@@ -17,7 +17,7 @@ from holdfast.models import (
     make_provider,
     open_batches,
 )
-from holdfast.models.opening import load_factory
+from holdfast.models.providers.registry import load_factory
 from holdfast.records.samples import Answer
 from holdfast.spec.providers import PROVIDERS
 

@@ -9,7 +9,7 @@ from holdfast.records import Draft, draft
 from holdfast.records.facts import AnomaliesRechecked, Cell, RunStarted, SampleFinished, ScoreGiven, Spent, StoredFile
 from holdfast.records.samples import Answer
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.score.anomalies import VERSION
+from holdfast.score.anomalies import ANOMALIES_VERSION
 from holdfast.state import Index
 from tests.unit.state.stories import EVALUATION, fold_of, new_run, scoring, write
 
@@ -25,7 +25,7 @@ def begun(samples: int, repeats: int = 1, several: int = 1, **spec: Any) -> Draf
 
 
 def answered(o: int, key: str, text: str = "yes", seconds: float = 0.1, **about: Any) -> Draft:
-    finished = SampleFinished(o, 1, Answer(text), Spent(seconds=seconds), 1, **{"looked": VERSION, **about})
+    finished = SampleFinished(o, 1, Answer(text), Spent(seconds=seconds), 1, **{"looked": ANOMALIES_VERSION, **about})
     return draft("sample.finished", finished, key)
 
 
@@ -123,7 +123,7 @@ def test_what_a_newer_list_finds_stands_in_place_of_what_was_found_before(tmp_pa
     run = new_run(tmp_path, records)
     assert found(run) == {"loop": ["t/m0/a/1"]}
     assert [o for o in range(2) if o in fold_of(run).unlooked] == [1]
-    seen = [AnomaliesRechecked(0, 3, VERSION, {"refusal": "no"}), AnomaliesRechecked(1, 4, VERSION)]
+    seen = [AnomaliesRechecked(0, 3, ANOMALIES_VERSION, {"refusal": "no"}), AnomaliesRechecked(1, 4, ANOMALIES_VERSION)]
     write(run, [draft("anomaly", each, f"t/m0/{'ab'[each.o]}/1") for each in seen])
     assert found(run) == {"refusal": ["t/m0/a/1"]}
     assert fold_of(run).unlooked.count == 0
@@ -132,12 +132,12 @@ def test_what_a_newer_list_finds_stands_in_place_of_what_was_found_before(tmp_pa
 
 def test_what_was_found_in_an_answer_that_does_not_count_is_not_told(tmp_path: Path) -> None:
     run = new_run(tmp_path, [begun(1), answered(0, "t/m0/a/1")])
-    write(run, [draft("anomaly", AnomaliesRechecked(0, 99, VERSION, {"refusal": "no"}), "t/m0/a/1")])
+    write(run, [draft("anomaly", AnomaliesRechecked(0, 99, ANOMALIES_VERSION, {"refusal": "no"}), "t/m0/a/1")])
     assert found(run) == {}
 
 
 def test_an_anomaly_of_an_answer_is_no_loss_of_the_journal(tmp_path: Path) -> None:
     run = new_run(tmp_path, [begun(1), answered(0, "t/m0/a/1")])
-    write(run, [draft("anomaly", AnomaliesRechecked(0, 3, VERSION, {"refusal": "no"}), "t/m0/a/1")])
+    write(run, [draft("anomaly", AnomaliesRechecked(0, 3, ANOMALIES_VERSION, {"refusal": "no"}), "t/m0/a/1")])
     assert fold_of(run).story.anomalies == []
     assert Index(run).story.anomalies == []

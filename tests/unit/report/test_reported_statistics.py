@@ -21,7 +21,7 @@ from holdfast.report.reduction import Repeat, reduced_value
 from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
 from holdfast.score import scorer
-from holdfast.score.anomalies import VERSION
+from holdfast.score.anomalies import ANOMALIES_VERSION
 from holdfast.spec.reductions import Reduction, reductions
 from holdfast.stats import summarise
 from tests import oracle
@@ -159,7 +159,7 @@ def test_what_is_found_by_looking_again_counts(copied: RunLocation) -> None:
     entries = (entry for entry in Reader(place.journal).read() if isinstance(entry, Entry))
     answer = next(entry for entry in entries if entry.line.t == "sample.finished")
     data = msgspec.json.decode(answer.line.d)
-    again = AnomaliesRechecked(data["o"], answer.line.n, VERSION, {"loop": "again and again"})
+    again = AnomaliesRechecked(data["o"], answer.line.n, ANOMALIES_VERSION, {"loop": "again and again"})
     uid = Reader(place.journal).uid
     write_session(place.journal, [draft("anomaly", again, answer.line.k)], wanted=OpenRequest(uid))
     with Run(place) as run:

@@ -85,6 +85,6 @@ def test_a_wrong_schema_is_refused_before_anything_is_asked(schema: Any, problem
 
 
 def test_a_schema_whose_pattern_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.score.scorers.text._SECONDS_MAX", 0.2)
+    monkeypatch.setattr("holdfast.score.scorers.json._SECONDS_MAX", 0.2)
     with pytest.raises(ScoringFailed, match=r"it took longer than 0\.2 s and was stopped"):
         score({"json_schema": {"schema": {"pattern": "(a+)+$"}}}, None, f'"{"a" * 60}b"')

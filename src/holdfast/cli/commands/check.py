@@ -21,8 +21,7 @@ from holdfast.engine.budget import output_limit
 from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
-from holdfast.report.tables import short
-from holdfast.report.text import content_text, counted, lines_of
+from holdfast.report import content_text, counted, lines_of, short
 from holdfast.runs import Given
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import estimate, read_prompts
@@ -30,9 +29,7 @@ from holdfast.runs.execution.preparation import check_servers
 from holdfast.runs.replay import Replay, open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
-from holdfast.spec import Model, Spec
-from holdfast.spec.providers import missing_keys
-from holdfast.spec.warnings import find_warnings
+from holdfast.spec import Model, Spec, find_warnings, missing_keys
 
 _SAMPLES_SHOWN = 3
 _MESSAGES_MAX = 50

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
+from holdfast.report import Grid, counted, first_line
 from holdfast.report.compare.comparison import (
     Adjustment,
     ChangedKey,
@@ -22,11 +23,9 @@ from holdfast.report.compare.comparison import (
     differing_scorers,
 )
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
-from holdfast.report.text import Grid, counted, first_line
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
-from holdfast.spec.reductions import Reduction
-from holdfast.spec.source.messages import nearest
+from holdfast.spec import Reduction, nearest
 
 _COLUMNS = (
     "task",

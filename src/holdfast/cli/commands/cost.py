@@ -9,9 +9,7 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
-from holdfast.report.costs import CostLine, CostReport, unpriced_line
-from holdfast.report.tables import short
-from holdfast.report.text import Grid, counted, dollars
+from holdfast.report import CostLine, CostReport, Grid, counted, dollars, short, unpriced_line
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import Estimate, Range, costs_of, estimate, load_observed_usage

@@ -15,8 +15,7 @@ import time
 from holdfast.cli.commands.init import sums
 from holdfast.cli.output import print_line, print_table
 from holdfast.records import Answer, Sample
-from holdfast.report.tables import report_table, tokens
-from holdfast.report.text import counted
+from holdfast.report import counted, report_table, tokens
 from holdfast.runs import Run, RunSummary, find_run
 from holdfast.solve import Context
 from holdfast.testing import Behaviour, ServerProcess, start_server_process

@@ -13,11 +13,11 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, without_data, without_groups
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
+from holdfast.report import Grid, count_of, counted
 from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
 from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures, pairs_between
-from holdfast.report.text import Grid, count_of, counted
 from holdfast.runs import Run
-from holdfast.spec.source.messages import nearest
+from holdfast.spec import nearest
 
 NOT_PASSED = 7
 _COLUMNS = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n", "needed")

@@ -9,11 +9,11 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
 from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
+from holdfast.report import Grid, count_of
 from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
 from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
-from holdfast.report.text import Grid, count_of
-from holdfast.spec.source.messages import nearest
+from holdfast.spec import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")

@@ -13,11 +13,10 @@ from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal import is_url
-from holdfast.report.tables import duration
-from holdfast.report.text import Grid, counted, human_bytes, status_text, status_tone
+from holdfast.report import Grid, counted, duration, human_bytes, status_text, status_tone
 from holdfast.runs import RunSummary, default_store, list_runs
 from holdfast.runs.mirror.remote import count_records, list_mirror
-from holdfast.spec.source.messages import nearest
+from holdfast.spec import nearest
 
 _STYLES = {
     "completed": "green",

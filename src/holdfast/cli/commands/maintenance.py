@@ -15,7 +15,7 @@ from holdfast.cli.progress import spinner
 from holdfast.errors import DamagedError, HoldfastError, UsageError
 from holdfast.journal import Verification, is_url, verify
 from holdfast.records import check_fact
-from holdfast.report.text import Grid, counted, human_bytes
+from holdfast.report import Grid, counted, human_bytes
 from holdfast.runs import RunLocation, default_store, find_run
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.remote import fetch_all, find_in_mirror

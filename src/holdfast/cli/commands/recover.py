@@ -7,8 +7,7 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning
-from holdfast.report.tables import duration
-from holdfast.report.text import Grid, counted
+from holdfast.report import Grid, counted, duration
 from holdfast.runs.mirror.recoverable import Recoverable, damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import Recovered, RecoveryOptions, recover
 

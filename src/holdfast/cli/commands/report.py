@@ -20,13 +20,12 @@ from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
 from holdfast.errors import UsageError, error_of_path
-from holdfast.report import RunReport
+from holdfast.report import RunReport, report_table
 from holdfast.report.formats import OutputFormat, ReportSource, find_format, formats_of
 from holdfast.report.formats.markdown import markdown
 from holdfast.report.formats.plots import IMAGES, Plot, collect_plot_data, draw, has_plots
-from holdfast.report.tables import report_table
 from holdfast.runs import Run
-from holdfast.spec.source.messages import nearest
+from holdfast.spec import nearest
 
 _ESCAPES = {"": "", "json": JSON_ESCAPES, "xml": XML_ESCAPES}
 _SUMMARY = "GITHUB_STEP_SUMMARY"

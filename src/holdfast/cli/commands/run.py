@@ -21,9 +21,7 @@ from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.journal import is_url
-from holdfast.report import CellReport, RunReport
-from holdfast.report.tables import report_table, short
-from holdfast.report.text import counted, money
+from holdfast.report import CellReport, RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Given,
     Observe,
@@ -48,11 +46,18 @@ from holdfast.runs.store.lookup import newest_runs, runs_in, suggest_resume_comm
 from holdfast.runs.store.trust import executed_by, require_trust
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
-from holdfast.spec import Spec, build_spec, change_spec, read_spec
-from holdfast.spec.drift import find_differences, refused_changes
-from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.variables import fill_environment
-from holdfast.spec.warnings import find_warnings
+from holdfast.spec import (
+    Selection,
+    Spec,
+    build_spec,
+    change_spec,
+    fill_environment,
+    find_differences,
+    find_warnings,
+    read_spec,
+    refused_changes,
+    select,
+)
 
 _RUNS_LOOKED_AT = 20
 _REPORTED_ELSEWHERE = (

@@ -20,19 +20,16 @@ from holdfast.cli.run_argument import run_to_read
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.report.tables import report_table
-from holdfast.report.text import Grid, counted, dollars, first_line, lines_of, without_scorer_name
+from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
 from holdfast.runs import Given, Run, RunLocation, default_store, find_run
 from holdfast.runs.control import ControlRequest
 from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers
 from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
 from holdfast.runs.store.lookup import suggest_resume_command
 from holdfast.runs.summary import EvaluationLine
-from holdfast.score import Scorer, as_number, resolve
-from holdfast.score.anomalies import VERSION
+from holdfast.score import ANOMALIES_VERSION, Scorer, as_number, resolve
 from holdfast.score.resolution import scorers_in
-from holdfast.spec import Spec
-from holdfast.spec.source.yaml import TEXT_BYTES_MAX, parse_yaml
+from holdfast.spec import TEXT_BYTES_MAX, Spec, parse_yaml
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
@@ -56,7 +53,7 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
     place, given = resolve_run(name, None, store, overrides)
     with spinner(f"looking at the answers of {place.run_id}"):
         done = asyncio.run(look_for_anomalies(given, place))
-    checked = f"{counted(done.answers, 'answer')} checked with version {VERSION} of the list of anomalies"
+    checked = f"{counted(done.answers, 'answer')} checked with version {ANOMALIES_VERSION} of the list of anomalies"
     sys.stderr.write(f"{checked}, {done.changed} changed; no request was sent\n")
     with Run(done.place) as run:
         print_table(report_table(run.report(), done.place.command))

@@ -23,27 +23,33 @@ from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
 from holdfast.journal import blob_size
 from holdfast.records import MARKS
-from holdfast.report import CellReport, ExportLine, RunReport
-from holdfast.report.formats import ExportSource, find_format, formats_of
-from holdfast.report.profile import phase_table, profile_lines
-from holdfast.report.selection import KeyFilter as WantedKeys
-from holdfast.report.selection import choose
-from holdfast.report.story_lines import story_lines
-from holdfast.report.tables import (
+from holdfast.report import (
+    CellReport,
+    ExportLine,
+    RunReport,
     anomaly_lines,
-    cost_lines,
+    choose,
+    cost_sentences,
+    counted,
+    dollars,
     duration,
     failure_lines,
+    first_line,
     group_lines,
     marked_lines,
     retry_lines,
+    shortened,
+    status_text,
     tokens,
 )
-from holdfast.report.text import counted, dollars, first_line, shortened, status_text
+from holdfast.report import KeyFilter as WantedKeys
+from holdfast.report.formats import ExportSource, find_format, formats_of
+from holdfast.report.profile import phase_table, profile_lines
+from holdfast.report.story_lines import story_lines
 from holdfast.runs import Run, RunLocation, RunSummary
 from holdfast.runs.summary import MirrorProgress
-from holdfast.score.anomalies import KINDS
-from holdfast.spec.source.messages import nearest
+from holdfast.score import KINDS
+from holdfast.spec import nearest
 from holdfast.state import standing_of
 
 _ESCAPES = {"": "", "json": JSON_ESCAPES}
@@ -67,7 +73,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     steps = summary.steps
     sent = f"{steps['live']} sent, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     print_line(f"steps: {sent}; {tokens(summary.usage)}")
-    for line in (*cost_lines(summary.cost), *_saved(summary)):
+    for line in (*cost_sentences(summary.cost), *_saved(summary)):
         print_line(line)
     print_line(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:

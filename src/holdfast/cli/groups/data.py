@@ -50,7 +50,7 @@ def export(
     for the others. Both stream, whatever the size of the run.
     """
     from holdfast.cli.commands.show import ExportOptions, export_run
-    from holdfast.report.selection import KeyFilter
+    from holdfast.report import KeyFilter
 
     chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())

@@ -60,7 +60,7 @@ def run(
     """
     from holdfast.cli.adhoc import AdHoc
     from holdfast.cli.commands.run import Overrides, resolve_spec, run_spec
-    from holdfast.spec.selection import Selection
+    from holdfast.spec import Selection
 
     texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
     columns = {"input": input_column, "target": target_column, "id": id_column}
@@ -107,7 +107,7 @@ def show(
     """
     from holdfast.cli.commands.show import print_chosen, print_key, print_profile, print_run
     from holdfast.errors import UsageError
-    from holdfast.report.selection import KeyFilter
+    from holdfast.report import KeyFilter
 
     chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())

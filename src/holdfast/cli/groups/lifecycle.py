@@ -60,7 +60,7 @@ def extend(
     The new samples are answered at once; existing answers are kept. After a crash, repeat the same command.
     """
     from holdfast.cli.commands.run import Overrides, extend_run
-    from holdfast.spec.selection import Selection
+    from holdfast.spec import Selection
 
     raise typer.Exit(extend_run(name, spec, store, Overrides(sets or [], Selection(limit), trust)))
 

@@ -15,10 +15,10 @@ from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
-from holdfast.models.opening import load_factory, make_provider
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
+from holdfast.models.providers.registry import load_factory, make_provider
 from holdfast.records import Answer
-from holdfast.spec.providers import LOCAL_BATCHES, PROVIDERS
+from holdfast.spec import LOCAL_BATCHES, PROVIDERS
 
 TOKEN_NAME = "holdfast"
 """The name of the token in a job's metadata, where jobs have metadata."""

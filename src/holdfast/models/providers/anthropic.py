@@ -35,7 +35,7 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import BadConnectionError, Connection, ModelError, Request
 from holdfast.records import COUNT_MAX, Answer, Message, Usage
-from holdfast.spec.providers import PROVIDERS
+from holdfast.spec import PROVIDERS
 
 INFO = PROVIDERS["anthropic"]
 MAX_TOKENS = 8192

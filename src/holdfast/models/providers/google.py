@@ -33,7 +33,7 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import BadConnectionError, Connection, Request
 from holdfast.records import COUNT_MAX, Answer, Message, Usage
-from holdfast.spec.providers import PROVIDERS
+from holdfast.spec import PROVIDERS
 
 INFO = PROVIDERS["google"]
 _CONFIG = {

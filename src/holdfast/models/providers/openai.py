@@ -16,7 +16,7 @@ from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read
 from holdfast.models.provider import BadConnectionError, Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
 from holdfast.records import Answer
-from holdfast.spec.providers import PROVIDERS
+from holdfast.spec import PROVIDERS
 
 INFO = PROVIDERS["openai"]
 

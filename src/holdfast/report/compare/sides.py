@@ -12,7 +12,7 @@ import msgspec
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.reduction import OF_LABELS, Repeat, member_of, reduced_value, summarise_values, with_groups
 from holdfast.score import as_number
-from holdfast.spec.reductions import MEAN, Reduction
+from holdfast.spec import MEAN, Reduction
 from holdfast.stats import Summary, summarise
 from holdfast.stats.intervals import LEVEL
 

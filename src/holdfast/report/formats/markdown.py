@@ -12,7 +12,7 @@ from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.formats import ReportSource
 from holdfast.report.tables import (
     anomaly_lines,
-    cost_lines,
+    cost_sentences,
     duration,
     edited_lines,
     failure_lines,
@@ -43,7 +43,7 @@ def markdown(report: RunReport) -> str:
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
     found = [
-        *cost_lines(report.cost),
+        *cost_sentences(report.cost),
         *speed_lines(report),
         *reading_lines(report.cells),
         *edited_lines(report.cells),

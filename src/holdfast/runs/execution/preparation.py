@@ -25,18 +25,12 @@ import xxhash
 
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name, split_url
-from holdfast.models import Listing, ModelError
-from holdfast.models.opening import identity_of, open_batch_api, open_provider
+from holdfast.models import Listing, ModelError, identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import TaskInputs
 from holdfast.runs.estimate import check_budget, with_prices
-from holdfast.score import Scorer, identity, resolve
-from holdfast.score.anomalies import KINDS
-from holdfast.spec import Counts, Model, Spec, Task
-from holdfast.spec.providers import missing_keys, placed_models
-from holdfast.spec.reductions import check_answers
-from holdfast.spec.source.messages import nearest
-from holdfast.spec.source.variables import adopt_stored
+from holdfast.score import KINDS, Scorer, identity, resolve
+from holdfast.spec import Counts, Model, Spec, Task, adopt_stored, check_answers, missing_keys, nearest, placed_models
 
 _RUN_FOLDERS = ("journal", "lease")
 """Folders of a run in a mirror. They distinguish a run from an experiment, so no experiment may have such a name."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from holdfast.engine import Engine, Progress
 from holdfast.printable import live_line
-from holdfast.report.progress import progress_bar, progress_html, progress_line
+from holdfast.report import progress_bar, progress_html, progress_line
 from holdfast.runs.execution.session import Observe
 from holdfast.runs.store.lookup import RunLocation
 

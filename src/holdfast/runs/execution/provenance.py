@@ -30,8 +30,7 @@ from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records import FORMAT, normalized
 from holdfast.report.formats.html import RunOrigin
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.spec.source.loader import check_stored_spec
-from holdfast.spec.source.yaml import NO_YAML, BoundedLoader
+from holdfast.spec import NO_YAML, BoundedLoader, check_stored_spec
 from holdfast.state import Story
 from holdfast.version import __version__
 

@@ -41,7 +41,7 @@ from holdfast.plan import (
     survey,
 )
 from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft, without_shapes
-from holdfast.report.text import shortened
+from holdfast.report import shortened
 from holdfast.runs.execution.corrections import (
     cells_of,
     corrected_models,
@@ -73,9 +73,17 @@ from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, clo
 from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.spec import Mirror, Spec, read_stored_spec, spec_mapping
-from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes
-from holdfast.spec.source.variables import adopt_stored, variables_in
+from holdfast.spec import (
+    Mirror,
+    Spec,
+    adopt_stored,
+    changes_beyond_extension,
+    find_differences,
+    read_stored_spec,
+    refused_changes,
+    spec_mapping,
+    variables_in,
+)
 from holdfast.state import Fold
 from holdfast.version import __version__
 

@@ -48,7 +48,7 @@ from holdfast.journal import (
     verify,
 )
 from holdfast.plan import find_problem, originals
-from holdfast.report.text import counted
+from holdfast.report import counted
 from holdfast.runs.compaction import condense
 from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold

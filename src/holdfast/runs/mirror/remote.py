@@ -37,8 +37,19 @@ from holdfast.runs.mirror.claim import MirrorStatus, last_beat, read_mirror_stat
 from holdfast.runs.mirror.recovery import CountingSource, TransferProgress, mirrored_runs, only_run
 from holdfast.runs.store.lookup import RunLocation, find_run, pick
 from holdfast.runs.summary import MirrorProgress, RunSummary
-from holdfast.state import Index, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
+from holdfast.state import (
+    FOLDER_VARIABLE,
+    IN_USE,
+    Index,
+    entry_path,
+    keep_beat,
+    make_room,
+    mark_used,
+    standing_by,
+    standing_of,
+    status_by,
+    status_of,
+)
 
 _TRIES = 3
 """A live run replaces chunks by sealed segments, so a listed object may be gone when it is fetched: list again."""

@@ -16,11 +16,11 @@ from holdfast.errors import DamagedError, JournalError
 from holdfast.journal import OS_DISK, Damage, Entry, Reader, check_blob_files, describe, is_whole_file
 from holdfast.plan import RESTORE, Flaw, check_blobs, check_originals, check_sizes, find_problem, originals
 from holdfast.records import Step, decode
-from holdfast.report.text import counted
+from holdfast.report import counted
 from holdfast.runs.execution.provenance import find_loss
 from holdfast.runs.execution.resume import stored_spec
 from holdfast.runs.store.lookup import RunLocation, not_started_error
-from holdfast.spec.source.loader import check_stored_spec
+from holdfast.spec import check_stored_spec
 from holdfast.state import Fold, Index, Standing, Story
 
 

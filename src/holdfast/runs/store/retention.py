@@ -35,9 +35,7 @@ from holdfast.runs.mirror.recovery import only_run, remove_note
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary
-from holdfast.state import stamp_of, standing_of
-from holdfast.state.cache import remove_stale
-from holdfast.state.snapshot import identity_in, is_current
+from holdfast.state import identity_in, is_current, remove_stale, stamp_of, standing_of
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True):

@@ -29,9 +29,7 @@ from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS as BUILT_IN_SCORERS
 from holdfast.solve.registry import BUILT_IN as BUILT_IN_SOLVERS
 from holdfast.solve.tools.mcp import servers_in
-from holdfast.spec import Spec
-from holdfast.spec.providers import key_variables, placed_models
-from holdfast.spec.source.variables import variables_in
+from holdfast.spec import Spec, key_variables, placed_models, variables_in
 
 OPTION = "--trust"
 _FILE = "runs"

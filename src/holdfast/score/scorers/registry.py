@@ -7,20 +7,12 @@ which identifies built-in code in records. Everything else (specs, reference pag
 from holdfast.score.scorers.choice import choice
 from holdfast.score.scorers.code_tests import code_tests
 from holdfast.score.scorers.composed import all_of, any_of, at_least, none_of, row_is, taxonomy, weighted, when
+from holdfast.score.scorers.json import json_field, json_schema
 from holdfast.score.scorers.judges import pairwise, rubric
 from holdfast.score.scorers.neural import bert_score, embedding_similarity
 from holdfast.score.scorers.numeric import maths, numeric
 from holdfast.score.scorers.similarity import bleu, chrf, codebleu, edit_similarity, meteor, rouge, token_f1
-from holdfast.score.scorers.text import (
-    consistency,
-    exact_match,
-    includes,
-    json_field,
-    json_schema,
-    length,
-    length_difference,
-    regex,
-)
+from holdfast.score.scorers.text import consistency, exact_match, includes, length, length_difference, regex
 
 SECTIONS = {
     "Right or wrong": (exact_match, includes, regex, numeric, choice, maths, json_field, json_schema, code_tests),

@@ -29,8 +29,7 @@ from holdfast.records import Failure, Redactor, is_credential_name, is_unmistaka
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.tools.tool import Tool
 from holdfast.solve.tools.workplace import Workplace
-from holdfast.spec.source.variables import variables_in
-from holdfast.spec.source.yaml import expand
+from holdfast.spec import expand, variables_in
 
 
 def bounding_hook(http: Any) -> Callable[[Any], Awaitable[None]]:

@@ -24,7 +24,8 @@ from holdfast.engine.budget import Budget
 from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
 from holdfast.engine.failures import contain_exits, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
-from holdfast.engine.sample import NO_HISTORY, InFlightSample, Outcome, Sampler, TaskSetup
+from holdfast.engine.in_flight import InFlightSample
+from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError

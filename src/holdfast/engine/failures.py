@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.sample import InFlightSample
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.errors import BadRecordError, HoldfastError, JournalError, SpecError, describe_error
 from holdfast.journal import BlobError
 from holdfast.models import POLICIES, credentials_of

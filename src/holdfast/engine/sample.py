@@ -4,20 +4,17 @@ Invariant: whatever the user's code does, the sample ends as finished or failed,
 affected. Only a stop of the engine or of the cell leaves it unfinished; then, as after a crash, its steps are in the
 journal and the next process continues the same attempt. After a failure of infrastructure the next attempt replays the
 steps that succeeded; after an error of the solver it sends its requests again.
-
-`InFlightSample` says what a sample is doing and since when, for the watchdog.
 """
 
 import asyncio
 import contextlib
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from holdfast.engine.client import group
 from holdfast.engine.failures import FailedAttempt, failure_in, inside, take_stall, undo_cancel
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import (
     NO_JUDGE_HISTORY,
@@ -30,9 +27,9 @@ from holdfast.engine.scoring import (
     score_all,
 )
 from holdfast.errors import BadRecordError
-from holdfast.journal import InFlight, Journal, Position
+from holdfast.journal import Journal, Position
 from holdfast.plan import PreparedTask
-from holdfast.records import Answer, Cell, Failure, Sample, SampleFailed, SampleFinished, Spent, checked, draft
+from holdfast.records import Answer, Failure, Sample, SampleFailed, SampleFinished, Spent, checked, draft
 from holdfast.score import ANOMALIES_VERSION, AnswerExpectations, find_anomalies
 from holdfast.solve import (
     AttemptResources,
@@ -46,62 +43,6 @@ from holdfast.solve import (
     UnconfirmedCall,
 )
 from holdfast.solve.steps import is_kept
-
-_FRAMES_MAX = 6
-_OVERDUE_SECONDS = 5.0
-_WAITING = {"saving", "waiting to be scored"}
-
-
-class InFlightSample:
-    """One sample that is being answered or scored."""
-
-    __slots__ = ("cell", "doing", "key", "left", "limit", "since", "stalled", "steps", "task")
-
-    def __init__(self, key: str, task: "asyncio.Task[object]", since: float, limit: float | None) -> None:
-        self.key = key
-        self.cell: Cell | None = None
-        self.task = task
-        self.since = since
-        self.limit = limit
-        self.doing = "solving"
-        self.steps: Steps | None = None
-        self.stalled = False
-        """The watchdog cancelled it because nothing moved."""
-        self.left = False
-        """Its cell was stopped: it stays unfinished."""
-
-    def is_waiting(self) -> bool:
-        """Whether it waits for something that may take long without being a stall: a model, a tool, the disk."""
-        return self.doing in _WAITING or (self.steps is not None and self.steps.calls > 0)
-
-    def moved_at(self) -> float:
-        return max(self.since, self.steps.moved if self.steps is not None else 0.0)
-
-    def is_overdue(self, now: float) -> bool:
-        """Whether it is past its time limit and still runs. Waiting for rate limits does not count."""
-        if self.limit is None or now - self.since <= self.limit + _OVERDUE_SECONDS:
-            return False
-        held = self.steps.watch.held_seconds() if self.steps is not None else 0.0
-        return now - self.since - held > self.limit + _OVERDUE_SECONDS
-
-    def describe(self, now: float, wall: float, *, stack: bool = False) -> InFlight:
-        doing = "waiting for an answer" if self.is_waiting() and self.doing == "solving" else self.doing
-        since = wall - (now - self.moved_at())
-        return InFlight(self.key, doing, round(since, 3), self.is_overdue(now), where(self.task) if stack else [])
-
-
-def where(task: "asyncio.Task[object]") -> list[str]:
-    """Return the frames where a task waits: its own, and those of the coroutines that it awaits."""
-    frames: list[traceback.FrameSummary] = []
-    waiting: Any = task.get_coro()
-    while waiting is not None and len(frames) < 100:
-        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
-        if frame is None:
-            break
-        frames.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
-    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-_FRAMES_MAX:]]
-
 
 _ENDING_SECONDS = 2.0
 """How long to wait for calls that were under way when an attempt ended."""

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.failures import failure_in, failure_of, redacted, take_stall, undo_cancel
-from holdfast.engine.sample import InFlightSample
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.journal import Entry, Journal, Position, Reader, journal_folder

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.sample import InFlightSample
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.errors import describe_error
 from holdfast.journal import InFlight, Lease, Stall, oom_kills, this_process, write_lease
 from holdfast.records import Durations

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.failures import TaskExitError, contain_exits, inside
-from holdfast.engine.sample import where
+from holdfast.engine.in_flight import where
 
 
 def run(story: Callable[[], Awaitable[Any]]) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from holdfast.engine.sample import InFlightSample, where
+from holdfast.engine.in_flight import InFlightSample, where
 from holdfast.solve import Scope, Steps
 from tests.unit.solve.stage import MemoryJournal
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.engine import Engine, Progress, Watchdog, WatchdogOptions
-from holdfast.engine.sample import InFlightSample
+from holdfast.engine.in_flight import InFlightSample
 from holdfast.journal.ownership.lease import Lease, read_lease
 
 STALL_SECONDS = 0.1

@@ -12,7 +12,8 @@ from holdfast.journal import is_url
 from holdfast.report import CostLine, CostReport, Grid, counted, dollars, short, unpriced_line
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
-from holdfast.runs.estimate import Estimate, Range, costs_of, estimate, load_observed_usage
+from holdfast.runs.costs import costs_of, load_observed_usage
+from holdfast.runs.estimate import Estimate, Range, estimate
 
 _SPECS = (".yaml", ".yml")
 _USED = ("requests", "input", "cached", "output", "reasoning", "cost", "a sample", "saved", "orphaned")

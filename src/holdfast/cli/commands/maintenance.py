@@ -19,7 +19,8 @@ from holdfast.report import Grid, counted, human_bytes
 from holdfast.runs import RunLocation, default_store, find_run
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.remote import fetch_all, find_in_mirror
-from holdfast.runs.store.damage import check_content, check_every_byte
+from holdfast.runs.store.blob_check import check_content
+from holdfast.runs.store.damage import check_every_byte
 from holdfast.runs.store.doctor import examine
 from holdfast.runs.store.doctor import fix as fix_finding
 from holdfast.runs.store.lookup import finish_removals, folders_in

@@ -53,7 +53,7 @@ from holdfast.runs.compaction import condense
 from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
-from holdfast.runs.store.damage import check_content
+from holdfast.runs.store.blob_check import check_content
 from holdfast.runs.store.lookup import (
     RunLocation,
     default_store,

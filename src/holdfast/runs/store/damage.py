@@ -2,25 +2,21 @@
 
 Every reader calls `find_damage` before it shows a number. Damage that a resume has recorded is no longer reported here:
 it appears as anomaly records, and the lost answers have been requested again.
-
-Checks that a run has the blobs (file contents) that its rows and steps refer to. Reads only.
 """
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.errors import DamagedError, JournalError
-from holdfast.journal import OS_DISK, Damage, Entry, Reader, check_blob_files, describe, is_whole_file
-from holdfast.plan import RESTORE, Flaw, check_blobs, check_originals, check_sizes, find_problem, originals
-from holdfast.records import Step, decode
-from holdfast.report import counted
+from holdfast.errors import DamagedError
+from holdfast.journal import OS_DISK, Damage, is_whole_file
+from holdfast.journal.verification import describe
+from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
+from holdfast.report.text import counted
 from holdfast.runs.execution.provenance import find_loss
-from holdfast.runs.execution.resume import stored_spec
 from holdfast.runs.store.lookup import RunLocation, not_started_error
-from holdfast.spec import check_stored_spec
+from holdfast.spec.source.loader import check_stored_spec
 from holdfast.state import Fold, Index, Standing, Story
 
 
@@ -188,26 +184,3 @@ def _describe_losses(place: RunLocation, lost: Sequence[Damage]) -> tuple[str, .
 
 def _advise(place: RunLocation) -> str:
     return f"restore it with: holdfast recover, or request what was lost again with: {place.command('resume')}"
-
-
-def check_content(place: RunLocation, fold: Fold) -> Iterator[str]:
-    """Yield a sentence for each missing or damaged blob. Data files that cannot be read are reported elsewhere."""
-    if fold.story.started is None:
-        return
-    try:
-        spec = stored_spec(fold)
-    except msgspec.ValidationError as error:
-        yield f"the run's spec is not one that this version of Holdfast knows ({error}); its files were not checked"
-        return
-    with contextlib.suppress(JournalError, OSError):
-        yield from check_blobs(place.folder, spec, fold.story.cells, fold.story.inputs)
-        yield from check_blob_files(place.folder, _step_blobs(place))
-
-
-def _step_blobs(place: RunLocation) -> Iterator[str]:
-    """Digests of the sandbox files that steps refer to."""
-    for each in Reader(place.journal).read(live=True):
-        # the byte test avoids decoding the many steps without files
-        if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
-            files = decode(each.line, Step).files
-            yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

@@ -41,7 +41,7 @@ class Retries(msgspec.Struct, frozen=True):
     random: Callable[[], float] = random.random
     seconds_base: float = 0.5
     seconds_max: float = 30.0
-    told: Callable[[ModelError], None] = lambda error: None
+    on_retry: Callable[[ModelError], None] = lambda error: None
     """Called with the error before each retry."""
 
 
@@ -85,7 +85,7 @@ async def ask(
             used += again.counts
             if used > retries.count or not error.retryable:
                 raise
-            retries.told(error)
+            retries.on_retry(error)
             wait = _wait_seconds(error, tries, retries) if again.waits else 0.0
         except BaseException:
             gate.dropped()

@@ -36,7 +36,7 @@ from holdfast.models.batch.queue import Batches
 from holdfast.plan import PreparedTask, scoring_roles
 from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage
 from holdfast.sandbox.box import Sandboxes
-from holdfast.score import Scorer
+from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
@@ -490,7 +490,7 @@ class Engine:
         files = self._attachments if work.task.dataset.files else None
         limited = self.budget.limit
         roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
-        secrets = secrets_of(spec)
+        secrets, scorers = secrets_of(spec), self._job.scorers.get(work.task.name, ())
         resources = AttemptResources(
             models={},
             allowance=attempt_limits(spec),
@@ -506,18 +506,20 @@ class Engine:
                 for model in self._clients
             },
             scoring=ScoringSetup(
-                scorers=self._job.scorers.get(work.task.name, ()),
+                scorers=scorers,
                 evaluation=self._job.evaluation,
                 places=self._scoring,
                 resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
+                quick=work.task.name not in self._job.sources and all(map(is_quick, scorers)),
             ),
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,
             secrets=secrets,
             expected=expected_by_model(spec, work.task) if spec.anomalies else None,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
+            trusted=work.solver.is_built_in,
         )
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:

@@ -214,9 +214,10 @@ class Streak:
         self._samples: set[str] = set()
 
     def answered(self) -> None:
-        self.has_answers = True
-        self._in_a_row = 0
-        self._samples.clear()
+        if self._in_a_row or not self.has_answers:
+            self.has_answers = True
+            self._in_a_row = 0
+            self._samples.clear()
 
     def refused(self, policy: FailurePolicy, sample: str = "") -> bool:
         """Record a failure; True if it must stop now. `sample`: the sample that may be the cause; each counts once."""

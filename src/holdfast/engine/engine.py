@@ -512,7 +512,7 @@ class Engine:
                 resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
-                quick=work.task.name not in self._job.sources and all(map(is_quick, scorers)),
+                quick=bool(scorers) and work.task.name not in self._job.sources and all(map(is_quick, scorers)),
             ),
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,

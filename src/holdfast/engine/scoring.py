@@ -248,6 +248,8 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
             failure = redacted(error.failure, secrets)
             given.append(ScoreGiven(ticket.o, 0, setup.evaluation, scorer.name, failure=failure))
             continue
+        except HoldfastError:
+            scores = None  # `score_all` runs it again, and turns the error into a failure of the scorer
         if scores is None:
             return None
         given += [

@@ -208,7 +208,12 @@ def _resolve_arguments(
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
     what, names = _split_tasks(what, tasks)
     if isinstance(what, str):
-        return _load_file(what, Selection(tasks=names, models=_require_names(models)), fields)
+        chosen = [model for model in models if isinstance(model, str)]
+        if len(chosen) < len(models):
+            raise SpecError(
+                "a spec file has its own models: name those that you want, models=['local'], or leave it out"
+            )
+        return _load_file(what, Selection(tasks=names, models=chosen), fields)
     raw = {**fields, "tasks": [task.fields for task in what], "models": list(models)}
     spec = select(build_spec(raw, "run()"), Selection(tasks=names))
     named = {task.name: task for task in what}
@@ -238,18 +243,10 @@ def _split_tasks(
     return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
 
 
-def _require_names(models: Sequence[str | dict[str, Any]]) -> list[str]:
-    names = [model for model in models if isinstance(model, str)]
-    if len(names) < len(models):
-        raise SpecError("a spec file has its own models: name those that you want, models=['local'], or leave it out")
-    return names
-
-
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
     try:
-        sets = [
-            f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()
-        ]  # every JSON value is valid YAML
+        # Every JSON value is valid YAML.
+        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]
     except (TypeError, ValueError) as error:
         raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
     spec = select(load_spec(path, sets), selection)

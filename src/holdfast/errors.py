@@ -93,7 +93,10 @@ class DriftError(HoldfastError):
         self.changes = tuple(changes)
         self.run_id = run_id
         self.reasons = tuple(reasons)
-        self.commands: Mapping[str, str] = {verb: f"holdfast {verb} {run_id}" for verb in ("extend", "fork")}
+        self.commands: Mapping[str, str] = {
+            "extend": f"holdfast extend {run_id}",
+            "fork": f"holdfast fork {run_id} --id {run_id}-2",
+        }
 
 
 class StoreError(HoldfastError):

@@ -120,7 +120,12 @@ def _refuse_missing(options: AdHoc) -> None:
 
 
 def _build_models(options: AdHoc) -> list[dict[str, Any]]:
-    params = dict(map(_parse_param, options.params))
+    params: dict[str, Any] = {}
+    for text in options.params:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")
+        params[name] = value_of(value, f"--param {name}")
     texts = list(dict.fromkeys(options.models))
     for text in texts:
         if "/" not in text and ":" not in text and text != "mock":
@@ -130,10 +135,3 @@ def _build_models(options: AdHoc) -> list[dict[str, Any]]:
         if options.base_url and fields["provider"] != "mock":
             fields["base_url"] = options.base_url
     return models
-
-
-def _parse_param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")
-    return name, value_of(value, f"--param {name}")

@@ -163,8 +163,8 @@ Evaluation = Annotated[
     str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
 ]
 Events = Annotated[
-    bool | None,
-    typer.Option("--events/--no-events", help="Add the steps of every key, or only of keys that are not finished."),
+    bool,
+    typer.Option("--events/--no-events", help="Add the steps of every key, or add none."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -95,7 +95,15 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
         has_stuck_tasks = bool(asyncio.all_tasks(runner.get_loop()))
         if not has_stuck_tasks:
             runner.close()
-    return _finish_process(finish(done), has_stuck_tasks)
+    code = finish(done)
+    if code == _EXIT:  # a late signal would change the exit code
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+    if has_stuck_tasks:  # a normal exit would wait for them
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 async def _until_signal(work: Callable[[Stopper], Awaitable[T]], too_early: str) -> T:
@@ -105,15 +113,3 @@ async def _until_signal(work: Callable[[Stopper], Awaitable[T]], too_early: str)
     except asyncio.CancelledError:
         sys.stderr.write(f"{too_early}; run the same command to start again\n")
         sys.exit(_EXIT)
-
-
-def _finish_process(code: int, has_stuck_tasks: bool) -> int:
-    """Ignore late signals, which would change the exit code, and exit despite tasks that could not be cancelled."""
-    if code == _EXIT:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-    if has_stuck_tasks:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code

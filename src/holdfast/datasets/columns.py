@@ -43,11 +43,7 @@ class DuplicateFinder:
             return None if first == number else first
         if self._hashes.add(self._hash(id.encode("utf-8", "surrogatepass"))):
             return None
-        return self._find(id, number)
-
-    def _find(self, id: str, number: int) -> int | None:
-        assert self._again is not None
-        for earlier, other in self._again():
+        for earlier, other in self._again():  # the same id, or another one with the same hash
             if earlier == number:
                 break
             if other == id:
@@ -117,8 +113,10 @@ def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique
     A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
     check, for rows that were checked before; it takes half of the time.
     """
-    again = _rereader(rows)
-    unit = rows.unit if isinstance(rows, RowStream) else "row"
+    unit = "row"
+    again: Callable[[], Iterable[NumberedRow]] | None = None if iter(rows) is rows else lambda: rows
+    if isinstance(rows, RowStream):
+        unit, again = rows.unit, rows.again
     reader: _RowReader | None = None
     ids = DuplicateFinder(None if again is None else lambda: _ids(again(), columns, where, unit))
     for count, (number, row) in enumerate(rows, 1):
@@ -146,8 +144,12 @@ class _RowReader:
             (columns.input, self._columns.input, _INPUT),
             (columns.target, self._columns.target, _TARGET),
         )
+        # A later row with a name that takes precedence over the one found would be read differently.
         self._absent = frozenset(
-            name for named, found, names in guessed if not named for name in _preferred(names, found)
+            name
+            for named, found, names in guessed
+            if not named
+            for name in (names[: names.index(found)] if found else names)
         )
         self.has_ids = bool(self._columns.id)
         """Whether ids come from a column. Otherwise they are row numbers, which are unique."""
@@ -190,18 +192,6 @@ class _RowReader:
 
 def _column(row: Row, named: str, guesses: tuple[str, ...]) -> str:
     return named or next((name for name in guesses if name in row), "")
-
-
-def _preferred(names: tuple[str, ...], found: str) -> tuple[str, ...]:
-    """Return the names that reader precedence over `found`."""
-    return names[: names.index(found)] if found else names
-
-
-def _rereader(rows: Iterable[NumberedRow]) -> Callable[[], Iterable[NumberedRow]] | None:
-    """Return a function that reads the rows from the start again; None if they can be read only once."""
-    if isinstance(rows, RowStream):
-        return rows.again
-    return None if iter(rows) is rows else lambda: rows
 
 
 def _ids(rows: Iterable[NumberedRow], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:

@@ -72,6 +72,8 @@ def _send_to_live(place: RunLocation, request: ControlRequest) -> None:
         with Run(place) as run:
             if not run.has_begun:
                 raise not_started_error(place)
+            if run.status()[0] == "completed":
+                raise UsageError(f"{place.run_id} is completed: no process is working on it")
         raise UsageError(f"{place.run_id} is not running; to continue it: {resume_command(place)}")
     reply = send_control_request(place.folder, request)
     if reply is None:

@@ -16,7 +16,7 @@ from holdfast.cli.commands.init import sums
 from holdfast.cli.output import print_line, print_table
 from holdfast.records import Answer, Sample
 from holdfast.report import counted, report_table, tokens
-from holdfast.runs import Run, RunSummary, find_run
+from holdfast.runs import Run, find_run
 from holdfast.solve import Context
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 
@@ -65,10 +65,6 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
         return again.returncode
-    return _print_result(store, samples, before, server)
-
-
-def _print_result(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
     requests = server.stats().requests
     with Run(find_run(store, _RUN_ID)) as run:
         report = run.report()

@@ -47,7 +47,9 @@ _WORDS = [
 
 def write_example(folder: str) -> None:
     """Write a spec and its data. Raises UsageError instead of changing files that exist."""
-    files = {"eval.yaml": _SPEC, "words.jsonl": _words()}
+    targets = [*_WORDS[:-2], *_WORDS[:2]]  # two wrong ones, so that the report has wrong answers to look at
+    rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
+    files = {"eval.yaml": _SPEC, "words.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
             raise UsageError(
@@ -64,13 +66,6 @@ def write_example(folder: str) -> None:
             ) from error
         print_line(f"wrote {os.path.join(folder, name)}")
     print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
-
-
-def _words() -> str:
-    """Words to repeat. The last two rows expect other words, so that the report has wrong answers to look at."""
-    targets = [*_WORDS[:-2], *_WORDS[:2]]
-    rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def sums(count: int, seed: int = 7) -> str:

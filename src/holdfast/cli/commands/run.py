@@ -21,7 +21,7 @@ from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.journal import is_url
-from holdfast.report import CellReport, RunReport, counted, money, report_table, short
+from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Given,
     Observe,
@@ -38,7 +38,7 @@ from holdfast.runs import (
 from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_fold, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.fork import Forecast, Fork, is_fork_of
+from holdfast.runs.fork import Fork, is_fork_of
 from holdfast.runs.mirror.claim import restore_from_mirror
 from holdfast.runs.mirror.recovery import check_mirror, restore_into
 from holdfast.runs.store.damage import require_started
@@ -122,13 +122,9 @@ def _is_part(given: Given, run: Run, part: Selection) -> bool:
         return True
     if part.limit is None:
         return False
-    return any(_is_cut(given.spec, cell) for cell in run.cells())
-
-
-def _is_cut(spec: Spec, cell: CellReport) -> bool:
-    """Whether the limit may have left samples out: a cell with fewer samples than the limit has all rows."""
-    repeats = next(task.repeats for task in spec.tasks if task.name == cell.task)
-    return spec.limit is not None and cell.planned >= spec.limit * repeats
+    # A cell with fewer samples than the limit has all rows.
+    repeats, limit = {task.name: task.repeats for task in given.spec.tasks}, given.spec.limit
+    return limit is not None and any(cell.planned >= limit * repeats[cell.task] for cell in run.cells())
 
 
 def resume_run(name: str, path: str | None, store: str | None, overrides: Overrides, retry: Retry) -> int:
@@ -146,6 +142,12 @@ def resume_run(name: str, path: str | None, store: str | None, overrides: Overri
 def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) -> int:
     """Give failed samples, all or some, new attempts; unfinished samples are answered as well."""
     place, given = resolve_run(name, None, store, overrides)
+    fold = read_fold(place)
+    # A killed `retry` leaves unfinished samples that failed before. It can be repeated, so those are answered.
+    if retry == Retry() and not fold.failed.count and not (fold.unfinished and fold.failure_kinds):
+        rest = f" To answer the other {fold.unfinished}: {resume_command(place)}" if fold.unfinished else ""
+        print_line(f"{place.run_id} has no failed samples: nothing was retried.{rest}")
+        return 0
     return _execute(given, place, overrides, retry)
 
 
@@ -180,24 +182,21 @@ def fork_run(
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     """Print what the fork will reuse and cost before the run exists, so that the user can still stop it."""
     try:
-        sys.stderr.write(f"the fork of {parent} {_format_forecast(await fork.forecast())}\n")
+        forecast = await fork.forecast()
+        sent = f"sends about {counted(forecast.asks, 'request')}"
+        parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
+        if forecast.dollars is not None:
+            unpriced = counted(forecast.unpriced, "answer")
+            without = f" without {unpriced} of models that have no price" if forecast.unpriced else ""
+            parts.append(f"{money(forecast.dollars)}{without}")
+        answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
+        sys.stderr.write(f"the fork of {parent} {', '.join(parts)}; {answered}\n")
         if fork.doubt:
             warn(fork.doubt)
         if not dry:
             await fork.make()
     finally:
         await fork.drop()  # removes an incomplete fork; a complete one has been renamed to its final folder
-
-
-def _format_forecast(forecast: Forecast) -> str:
-    sent = f"sends about {counted(forecast.asks, 'request')}"
-    parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
-    if forecast.dollars is not None:
-        unpriced = counted(forecast.unpriced, "answer")
-        without = f" without {unpriced} of models that have no price" if forecast.unpriced else ""
-        parts.append(f"{money(forecast.dollars)}{without}")
-    answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
-    return f"{', '.join(parts)}; {answered}"
 
 
 def resolve_run(
@@ -221,19 +220,15 @@ def resolve_run(
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     source = fold.story.started.source if fold.story.started else ""
     require_trust(place, reading.uid, executed_by(stored_spec(fold), source), given=overrides.trust)
-    _refuse_defaults(overrides.sets)
-    fill_environment(fold.story.spec, overrides.sets)
-    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
-    find_modules_beside(source, spec)
-    return place, Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
-
-
-def _refuse_defaults(sets: Sequence[str]) -> None:
-    for assignment in sets:
+    for assignment in overrides.sets:
         if assignment.startswith("defaults."):
             raise SpecError(
                 f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
             )
+    fill_environment(fold.story.spec, overrides.sets)
+    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
+    find_modules_beside(source, spec)
+    return place, Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
 
 
 def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Given:
@@ -310,7 +305,11 @@ def _print_outcome(ended: RunOutcome) -> int:
         if ended.stopped:
             left = f"{counted(ended.unfinished, 'sample')} left unfinished"
             sys.stderr.write(f"{left}. When the cause is fixed, continue with: {resume_command(ended.place)}\n")
-        if _has_failed(report, ended.spec):
+        # `RunOutcome.exit_code` counts failed samples of the whole run. Cells and scorers have limits of their own.
+        in_cell = ended.spec.fail_on_error_in_cell
+        if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
+            return 1
+        if have_scorers_failed(report, ended.spec):
             return 1
     return ended.exit_code()
 
@@ -326,16 +325,6 @@ def _describe_stop(ended: RunOutcome, kept: str) -> str:
         return f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}{waiting}"
     how = status if status == "cancelled" else "interrupted"
     return f"{how}; {kept}. Continue with: {resume_command(ended.place)}{waiting}"
-
-
-def _has_failed(report: RunReport, spec: Spec) -> bool:
-    """Whether too many samples failed in one cell, or scorers failed on too many answers. `RunOutcome.exit_code` counts
-    failed samples of the whole run.
-    """
-    in_cell = spec.fail_on_error_in_cell
-    if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
-        return True
-    return have_scorers_failed(report, spec)
 
 
 def have_scorers_failed(report: RunReport, spec: Spec) -> bool:

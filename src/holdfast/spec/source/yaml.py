@@ -41,19 +41,15 @@ def parse_yaml(text: str, path: str) -> object:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         advice = "check the indentation of this line and the one above" if "block" in str(error.problem) else "fix it"
-        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{_shown(text, mark)}") from None
+        lines = text.splitlines()
+        line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
+        shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
+        quoted = f": {shown!r}" if line else ""
+        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{quoted}") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply to be read") from None
     except (yaml.YAMLError, *NO_YAML) as error:
         raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _shown(text: str, mark: yaml.Mark | None) -> str:
-    """Return the line with the problem, quoted for a message."""
-    lines = text.splitlines()
-    line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
-    shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
-    return f": {shown!r}" if line else ""
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -119,8 +115,9 @@ def substitute(
     variable is a SpecError there too.
     """
     if isinstance(value, dict):
+        lead = f"{place}." if place else ""
         return {
-            key: each if key in _LATE else substitute(each, environ, _join(place, str(key)), where, is_late)
+            key: each if key in _LATE else substitute(each, environ, f"{lead}{key}", where, is_late)
             for key, each in value.items()
         }
     if isinstance(value, list):
@@ -166,7 +163,3 @@ def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tup
         return value
 
     return VARIABLE.sub(value_of, text), secrets
-
-
-def _join(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name

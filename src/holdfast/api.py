@@ -163,8 +163,14 @@ def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
     thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
     thread.start()
+    task_here = asyncio.current_task()
     try:
-        _wait(thread)
+        while thread.is_alive():
+            thread.join(_POLL_SECONDS)
+            # `asyncio.run` turns Ctrl-C into a cancellation of the caller's task. It cannot be delivered while this
+            # function blocks the event loop, so it is polled for.
+            if task_here is not None and task_here.cancelling():
+                raise asyncio.CancelledError
     except BaseException:
         for loop, task in running:
             if task is not None and not loop.is_closed():
@@ -174,17 +180,6 @@ def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
-
-
-def _wait(thread: threading.Thread) -> None:
-    """Wait for the thread. `asyncio.run` turns Ctrl-C into a cancellation of the caller's task, which cannot be
-    delivered while this function blocks its event loop, so it is polled for.
-    """
-    task = asyncio.current_task()
-    while thread.is_alive():
-        thread.join(_POLL_SECONDS)
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
 
 
 def _is_storable(entry: ScorerEntry) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TypeVar
 
-from holdfast.cli.output import resume_command
 from holdfast.engine import Engine
 from holdfast.printable import clean
 from holdfast.runs import RunLocation
@@ -77,7 +76,7 @@ class Stopper:
 
     def _end_process(self, why: str) -> None:
         """End the process at once. Acknowledged records are on disk and the kernel releases the lock."""
-        more = f" Continue with: {resume_command(self._place)}" if self._place is not None else ""
+        more = f" Continue with: {self._place.command('resume')}" if self._place is not None else ""
         os.write(2, clean(f"\n{why}; everything acknowledged is kept.{more}\n").encode(errors="backslashreplace"))
         os._exit(_EXIT)
 
@@ -88,9 +87,18 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
 
     Does not wait for code that cannot be cancelled: everything is saved by then.
     """
+
+    async def work_until_signal() -> T:
+        stopper = Stopper()
+        try:
+            return await work(stopper)
+        except asyncio.CancelledError:
+            sys.stderr.write(f"{too_early}; run the same command to start again\n")
+            sys.exit(_EXIT)
+
     runner = asyncio.Runner()
     try:
-        done = runner.run(_until_signal(work, too_early))
+        done = runner.run(work_until_signal())
     finally:
         has_stuck_tasks = bool(asyncio.all_tasks(runner.get_loop()))
         if not has_stuck_tasks:
@@ -104,12 +112,3 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-async def _until_signal(work: Callable[[Stopper], Awaitable[T]], too_early: str) -> T:
-    stopper = Stopper()
-    try:
-        return await work(stopper)
-    except asyncio.CancelledError:
-        sys.stderr.write(f"{too_early}; run the same command to start again\n")
-        sys.exit(_EXIT)

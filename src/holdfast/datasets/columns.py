@@ -118,7 +118,14 @@ def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique
     if isinstance(rows, RowStream):
         unit, again = rows.unit, rows.again
     reader: _RowReader | None = None
-    ids = DuplicateFinder(None if again is None else lambda: _ids(again(), columns, where, unit))
+
+    def read_ids() -> Iterator[tuple[int, str]]:
+        assert again is not None
+        assert reader is not None  # this is called only for an id that was met before
+        for count, (number, row) in enumerate(again(), 1):
+            yield number, reader.sample(row, number, count).id
+
+    ids = DuplicateFinder(None if again is None else read_ids)
     for count, (number, row) in enumerate(rows, 1):
         if reader is None:
             reader = _RowReader(row, columns, where, unit)
@@ -158,26 +165,21 @@ class _RowReader:
         if not self._absent.isdisjoint(row):
             problem = f"has a column {min(self._absent & row.keys())!r}, which the first row does not have"
             raise self._error(f"{problem}; add it to all rows, or set dataset.id, input and target", number)
+        id = str(count)
+        if self.has_ids:
+            value = self._cell(row, self._columns.id, number)
+            named = f"the id (column {self._columns.id!r})"
+            if value is None or (isinstance(value, str) and not value.strip()):
+                raise self._error(f"{named} is empty; every row needs an id", number)
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise self._error(f"{named} is a {type(value).__name__}; it must be text or a number", number)
+            id = str(value)
         return Sample(
-            id=self._sample_id(row, number, count),
+            id=id,
             input=self._cell(row, self._columns.input, number) if self._columns.input else None,
             target=self._cell(row, self._columns.target, number) if self._columns.target else None,
             row=row,
         )
-
-    def _sample_id(self, row: Row, number: int, count: int) -> str:
-        column = self._columns.id
-        if not column:
-            return str(count)
-        value = self._cell(row, column, number)
-        if isinstance(value, str) and value.strip():
-            return value
-        if value is None or isinstance(value, str):
-            raise self._error(f"the id (column {column!r}) is empty; every row needs an id", number)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            found = type(value).__name__
-            raise self._error(f"the id (column {column!r}) is a {found}; it must be text or a number", number)
-        return str(value)
 
     def _cell(self, row: Row, column: str, number: int) -> Any:
         if column in row:
@@ -192,11 +194,3 @@ class _RowReader:
 
 def _column(row: Row, named: str, guesses: tuple[str, ...]) -> str:
     return named or next((name for name in guesses if name in row), "")
-
-
-def _ids(rows: Iterable[NumberedRow], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
-    reader: _RowReader | None = None
-    for count, (number, row) in enumerate(rows, 1):
-        if reader is None:
-            reader = _RowReader(row, columns, where, unit)
-        yield number, reader.sample(row, number, count).id

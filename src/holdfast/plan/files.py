@@ -31,7 +31,6 @@ from holdfast.records import (
     LINE_BYTES_MAX,
     Block,
     Cell,
-    Reference,
     Row,
     Sample,
     StoredFile,
@@ -305,16 +304,9 @@ def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str
     for task in (task for task in spec.tasks if task.dataset.files):
         rows = StoredRows(run, [cell for cell in cells if cell.task == task.name])
         for row in itertools.chain(rows, inputs.get(task.name, TaskInputs()).shots):
-            for reference in _references(row, task.dataset.files):
+            texts = (text for column in task.dataset.files for text in references_in(row.get(column)))
+            for reference in filter(None, map(parse_reference, texts)):
                 key = bytes.fromhex(reference.digest)  # half the memory of the text: a data set may name millions
                 if key not in seen:
                     seen.add(key)
                     yield from check_blob_files(run, [reference.digest])
-
-
-def _references(row: Row, columns: Sequence[str]) -> Iterator[Reference]:
-    for column in columns:
-        for text in references_in(row.get(column)):
-            reference = parse_reference(text)
-            if reference is not None:
-                yield reference

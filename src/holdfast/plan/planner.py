@@ -304,18 +304,15 @@ def _plan_lines(
         part = parts[name]
         for model in models_of(spec, work.task):
             first, at = file.count, file.bytes
-            for line in cell_lines(spec, work, model, _stored_samples(folder, spec, work, part), first, part.before):
-                yield msgspec.json.encode(line)
+            if spec.record_data:  # the stored rows: faster than reading the source again, and certainly the same
+                lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
+                every: Iterator[Sample] = (line.sample() for line in lines)
+                every = every if work.counted is None else _count_each(every, work.counted)
+            else:
+                every = work.samples(spec, surveyed=True)
+            for planned in cell_lines(spec, work, model, every, first, part.before):
+                yield msgspec.json.encode(planned)
             cells.append(Cell(name, model.name, first, file.count - first, at, part.at))
-
-
-def _stored_samples(folder: str, spec: Spec, work: PreparedTask, part: _DataPart) -> Iterator[Sample]:
-    """Yield the task's samples from the stored rows: faster than reading the source again, and certainly the same."""
-    if not spec.record_data:
-        return work.samples(spec, surveyed=True)
-    lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
-    every = (line.sample() for line in lines)
-    return every if work.counted is None else _count_each(every, work.counted)
 
 
 def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:

@@ -82,8 +82,15 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
         doubts += without_groups(runs)
         doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
+    if not found and options.scorer is not None:
+        raise UsageError(f"--scorer {options.scorer}: nothing to compare under that name; leave it out to see all")
+    if not found and len(names) == 1:
+        other = f"name a second run: holdfast compare {names[0]} OTHER"
+        raise UsageError(f"{names[0]} has one model for each task and no variants; {other}")
     if not found:
-        raise UsageError(_explain_nothing(names, options.scorer))
+        raise UsageError(
+            f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
+        )
     found = adjust_p_values(found, cast(Adjustment, options.adjust))
     if as_json:
         limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
@@ -123,15 +130,6 @@ def _describe_unmatched(
             if (first.side, second.side) not in compared:
                 place = f"{first.side.task} with {second.side.model}"
                 yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
-
-
-def _explain_nothing(names: Sequence[str], scorer: str | None) -> str:
-    if scorer is not None:
-        return f"--scorer {scorer}: nothing to compare under that name; leave it out to see all"
-    if len(names) == 1:
-        other = f"name a second run: holdfast compare {names[0]} OTHER"
-        return f"{names[0]} has one model for each task and no variants; {other}"
-    return f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
 
 
 def _common_model(each: Comparison) -> str:

@@ -9,7 +9,7 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
-from holdfast.report import CostLine, Grid, counted, dollars, short, unpriced_line
+from holdfast.report import Grid, counted, dollars, short, unpriced_line
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
 from holdfast.runs.costs import costs_of, load_observed_usage
@@ -42,8 +42,22 @@ def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    columns = ("task", "model", "role", *_USED)
-    print_table(Grid(columns, map(_row, report.lines), titles=2, right=_USED))
+    rows = []
+    for line in report.lines:
+        usage, each = line.usage, line.dollars_per_sample
+        numbers = (
+            str(line.requests),
+            short(usage.input_tokens),
+            _format_count(usage.cached_tokens),
+            short(usage.output_tokens),
+            _format_count(usage.reasoning_tokens),
+            str(line.cost) or "no price",
+            "" if each is None else dollars(each),
+            _format_value(line.saved.tokens, line.cost.saved_dollars),
+            _format_value(line.orphaned.tokens, line.cost.orphaned_dollars),
+        )
+        rows.append((line.task, line.model, line.role, *numbers))
+    print_table(Grid(("task", "model", "role", *_USED), rows, titles=2, right=_USED))
     cost, several = report.cost, f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
     total = f"{counted(report.requests, 'request')}{several}, {counted(report.finished, 'answer')}"
     print_line(f"{total}: {dollars(cost.dollars)}" if cost.dollars is not None else f"{total}; no price is known")
@@ -56,25 +70,6 @@ def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
         print_line(unpriced_line(cost.unpriced))
     for name, limit in report.limits.items():
         print_line(f"limits.run.{name} is {limit:g}")
-
-
-def _row(line: CostLine) -> tuple[str, ...]:
-    usage, cost = line.usage, line.cost
-    each = line.dollars_per_sample
-    return (
-        line.task,
-        line.model,
-        line.role,
-        str(line.requests),
-        short(usage.input_tokens),
-        _format_count(usage.cached_tokens),
-        short(usage.output_tokens),
-        _format_count(usage.reasoning_tokens),
-        str(cost) or "no price",
-        "" if each is None else dollars(each),
-        _format_value(line.saved.tokens, cost.saved_dollars),
-        _format_value(line.orphaned.tokens, cost.orphaned_dollars),
-    )
 
 
 def _format_count(count: int) -> str:

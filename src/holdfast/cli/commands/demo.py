@@ -38,7 +38,7 @@ def run_demo(samples: int, keep: bool) -> int:
     behaviour = Behaviour(latency_seconds=0.05, jitter_seconds=0.05, wrong_rate=0.1, seed=3)
     try:
         with start_server_process(behaviour) as server:
-            return _demo(folder, samples, server)
+            return _kill_and_repeat(folder, samples, server)
     finally:
         if keep:
             print_line(f"The demo's files are in {folder}")
@@ -46,7 +46,7 @@ def run_demo(samples: int, keep: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _demo(folder: str, samples: int, server: ServerProcess) -> int:
+def _kill_and_repeat(folder: str, samples: int, server: ServerProcess) -> int:
     store = os.path.join(folder, "runs")
     spec = _write_spec(folder, samples, server.base_url)
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]

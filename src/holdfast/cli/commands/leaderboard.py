@@ -71,7 +71,13 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
                 writer.writerow([*map(escape_formula, _titles(board, each)), *exact])
         return
     shown = [i for i, title in enumerate(_TITLES) if several or title != "run"]
-    rows = [[*(_titles(*line)[i] for i in shown), *_numbers(line[1])] for line in _lines(found)]
+    rows = []
+    for board, each in _lines(found):
+        summary, titles = each.summary, _titles(board, each)
+        mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
+        interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+        numbers = [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]
+        rows.append([*(titles[i] for i in shown), *numbers])
     titles = [_TITLES[i] for i in shown]
     kept = [
         i for i, name in enumerate((*titles, *_NUMBERS)) if name not in ("no score", "cost") or any(r[i] for r in rows)
@@ -93,10 +99,3 @@ def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:
 
 def _titles(board: Board, each: Ranked) -> list[str]:
     return [board.task, board.scorer, str(each.rank), each.model, each.run]
-
-
-def _numbers(each: Ranked) -> list[str]:
-    summary = each.summary
-    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
-    return [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
 from holdfast.cli.errors import set_options, suggesting_commands
-from holdfast.cli.output import hanging, jobs_line, print_line, print_table, resume_command, warn
+from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
@@ -103,9 +103,17 @@ def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> N
     """Print the command that adds the rest of the spec to a run of a part. Not for a run that was stopped: its next
     command is `resume`, which was printed already.
     """
+    part, limit = overrides.selection, given.spec.limit
+    is_part = bool(part.samples) or bool(given.where and (part.tasks or part.models))
     with Run(place) as run:
-        if run.status()[0] != "completed" or not _is_part(given, run, overrides.selection):
+        if run.status()[0] != "completed":
             return
+        if not is_part and part.limit is not None and limit is not None:
+            # A cell with fewer samples than the limit has all rows.
+            repeats = {task.name: task.repeats for task in given.spec.tasks}
+            is_part = any(cell.planned >= limit * repeats[cell.task] for cell in run.cells())
+    if not is_part:
+        return
     if given.where:
         options = [given.where, *set_options(overrides.sets)]
     else:
@@ -114,17 +122,6 @@ def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> N
     print_line(
         f"This run has a part of the samples. Add the rest, keeping these answers: {place.command('extend', *options)}"
     )
-
-
-def _is_part(given: Given, run: Run, part: Selection) -> bool:
-    """Whether the command selected a part of the spec. Reads the run's cells only if the selection does not decide."""
-    if part.samples or (given.where and (part.tasks or part.models)):
-        return True
-    if part.limit is None:
-        return False
-    # A cell with fewer samples than the limit has all rows.
-    repeats, limit = {task.name: task.repeats for task in given.spec.tasks}, given.spec.limit
-    return limit is not None and any(cell.planned >= limit * repeats[cell.task] for cell in run.cells())
 
 
 def resume_run(name: str, path: str | None, store: str | None, overrides: Overrides, retry: Retry) -> int:
@@ -145,7 +142,8 @@ def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) 
     fold = read_fold(place)
     # A killed `retry` leaves unfinished samples that failed before. It can be repeated, so those are answered.
     if retry == Retry() and not fold.failed.count and not (fold.unfinished and fold.failure_kinds):
-        rest = f" To answer the other {fold.unfinished}: {resume_command(place)}" if fold.unfinished else ""
+        left = counted(fold.unfinished, "unfinished sample")
+        rest = f" To answer the {left}: {place.command('resume')}" if fold.unfinished else ""
         print_line(f"{place.run_id} has no failed samples: nothing was retried.{rest}")
         return 0
     return _execute(given, place, overrides, retry)
@@ -171,11 +169,11 @@ def fork_run(
     with Run(parent) as run:
         jobs = run.jobs()
     if jobs:
-        warn(f"{jobs_line(jobs)}; a fork would pay for them again; to collect them first: {resume_command(parent)}")
+        warn(f"{jobs_line(jobs)}; a fork would pay for them again; to collect them first: {parent.command('resume')}")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     if dry:
         return 0
-    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {resume_command(place)}\n")
+    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {place.command('resume')}\n")
     return _execute(given, place, overrides)
 
 
@@ -295,7 +293,17 @@ def _print_outcome(ended: RunOutcome) -> int:
     """Print the report, or why the run stopped and how to continue it; return the exit code."""
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
-        sys.stderr.write(f"{_describe_stop(ended, kept)}\n")
+        with Run(ended.place) as run:
+            status, _ = run.status()
+            jobs = run.jobs()
+        how = status if status == "cancelled" else "interrupted"
+        text = f"{how}; {kept}. Continue with: {ended.place.command('resume')}"
+        if ended.budget:
+            raised = suggest_resume_command(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
+            text = f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}"
+        # Batch jobs continue, and cost money, at the server.
+        waiting = f"\n{jobs_line(jobs)}; they continue there, and the next start collects them" if jobs else ""
+        sys.stderr.write(f"{text}{waiting}\n")
     else:
         if ended.complete:
             sys.stderr.write(f"{ended.place.run_id} is complete: no request was sent\n")
@@ -304,7 +312,7 @@ def _print_outcome(ended: RunOutcome) -> int:
         print_table(report_table(report, ended.place.command))
         if ended.stopped:
             left = f"{counted(ended.unfinished, 'sample')} left unfinished"
-            sys.stderr.write(f"{left}. When the cause is fixed, continue with: {resume_command(ended.place)}\n")
+            sys.stderr.write(f"{left}. When the cause is fixed, continue with: {ended.place.command('resume')}\n")
         # `RunOutcome.exit_code` counts failed samples of the whole run. Cells and scorers have limits of their own.
         in_cell = ended.spec.fail_on_error_in_cell
         if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
@@ -312,19 +320,6 @@ def _print_outcome(ended: RunOutcome) -> int:
         if have_scorers_failed(report, ended.spec):
             return 1
     return ended.exit_code()
-
-
-def _describe_stop(ended: RunOutcome, kept: str) -> str:
-    """Why the run stopped, what was kept, and the next command. Batch jobs continue, and cost money, at the server."""
-    with Run(ended.place) as run:
-        status, _ = run.status()
-        jobs = run.jobs()
-    waiting = f"\n{jobs_line(jobs)}; they continue there, and the next start collects them" if jobs else ""
-    if ended.budget:
-        raised = suggest_resume_command(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
-        return f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}{waiting}"
-    how = status if status == "cancelled" else "interrupted"
-    return f"{how}; {kept}. Continue with: {resume_command(ended.place)}{waiting}"
 
 
 def have_scorers_failed(report: RunReport, spec: Spec) -> bool:

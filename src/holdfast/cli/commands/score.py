@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -169,21 +169,18 @@ def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before:
             else {"failure": {"message": without_scorer_name(name, given.failure.message)}}
             for name, given in trial.scores.items()
         }
-    print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
-    _print_changed(trials, values, before)
-    return values
-
-
-def _rows(values: Values, before: Values) -> Iterator[list[str]]:
-    names = dict.fromkeys(name for each in values.values() for name in each)
-    for name in names:
+    rows = []
+    for name in dict.fromkeys(name for each in values.values() for name in each):
         now = [each[name] for each in values.values() if name in each]
         earlier = [each[name] for each in before.values() if name in each]
         broken = sum(isinstance(value, dict) for value in now)
         missing = sum(value is None for value in now)
         changed = sum(name in each and _differs(before, values, key, name) for key, each in values.items())
         counts = (str(count or "") for count in (missing, broken, changed))
-        yield [name, _mean(now), _mean(earlier), str(len(now)), *counts]
+        rows.append([name, _mean(now), _mean(earlier), str(len(now)), *counts])
+    print_table(Grid(["scorer", *_NUMBERS], rows, right=_NUMBERS))
+    _print_changed(trials, values, before)
+    return values
 
 
 def _mean(values: Sequence[Any]) -> str:

@@ -116,7 +116,13 @@ def _build(
 
 def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
     """Parse the spec in a run's journal. FormatError if this version does not understand it."""
-    _check_nesting(stored)
+    level: list[Any] = [stored]
+    for _ in range(_STORED_LEVELS_MAX):
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+    if level:
+        deep = f"nested more than {_STORED_LEVELS_MAX} levels deep, deeper than any valid spec"
+        raise FormatError(f"the spec in the journal is {deep}")
     try:
         return msgspec.convert(stored, Spec)
     except msgspec.ValidationError as error:
@@ -135,18 +141,6 @@ def check_stored_spec(stored: Mapping[str, Any]) -> None:
         if isinstance(error.__cause__, msgspec.ValidationError) and not str(error.__cause__).startswith("Expected"):
             return
         raise
-
-
-def _check_nesting(stored: Mapping[str, Any]) -> None:
-    level: list[Any] = [stored]
-    for _ in range(_STORED_LEVELS_MAX):
-        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
-        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
-        if not level:
-            return
-    raise FormatError(
-        f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep, deeper than any valid spec"
-    )
 
 
 def spec_mapping(spec: Spec) -> dict[str, Any]:

@@ -30,7 +30,12 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
     message = _AT.sub("", message)
     unknown = _UNKNOWN.search(message)
     if unknown:
-        names = _fields_at(place)
+        kind: type[msgspec.Struct] = Spec
+        for part in filter(None, place.split(".")):
+            name = part.split("[")[0]
+            if name in {each.name for each in msgspec.structs.fields(kind)}:
+                kind = nested_type(kind, name) or kind
+        names = {each.name for each in msgspec.structs.fields(kind)} | ({"defaults"} if kind is Spec else set())
         is_typo = difflib.get_close_matches(unknown[1], names, n=1, cutoff=_SIMILARITY_MIN)
         is_secret = any(word in unknown[1].lower() for word in _SECRET_WORDS) and not is_typo
         hint = _SECRET_ADVICE if is_secret else nearest(unknown[1], names)
@@ -57,16 +62,6 @@ def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], wher
             relocated = msgspec.ValidationError(f"{message} - at `$.{name}[{i}]{at.removesuffix('`')}`")
             found[str(explain(relocated, where))] = None
     return SpecError("\n".join(found))
-
-
-def _fields_at(place: str) -> set[str]:
-    kind: type[msgspec.Struct] = Spec
-    for part in filter(None, place.split(".")):
-        name = part.split("[")[0]
-        if name in {each.name for each in msgspec.structs.fields(kind)}:
-            kind = nested_type(kind, name) or kind
-    extra = {"defaults"} if kind is Spec else set()
-    return {each.name for each in msgspec.structs.fields(kind)} | extra
 
 
 def nearest(name: str, valid: set[str]) -> str:

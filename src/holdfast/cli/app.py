@@ -10,32 +10,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_SYNONYMS = {
-    "list": "ls",
-    "runs": "ls",
-    "status": "show",
-    "info": "show",
-    "logs": "show",
-    "start": "run",
-    "eval": "run",
-    "evaluate": "run",
-    "continue": "resume",
-    "stop": "cancel",
-    "kill": "cancel",
-    "results": "report",
-    "scores": "report",
-    "validate": "check",
-    "lint": "check",
-    "rm": "gc",
-    "remove": "gc",
-    "delete": "gc",
-    "clean": "gc",
-    "new": "init",
-    "download": "export",
-    "help": "--help",
-    "version": "--version",
+_OTHER_NAMES = {
+    "ls": "list runs",
+    "show": "status info logs",
+    "run": "start eval evaluate",
+    "resume": "continue",
+    "cancel": "stop kill",
+    "report": "results scores",
+    "check": "validate lint",
+    "gc": "rm remove delete clean",
+    "init": "new",
+    "export": "download",
+    "--help": "help",
+    "--version": "version",
 }
-"""Names of commands in other tools, and ours."""
+"""Our commands, and their names in other tools."""
+_SYNONYMS = {name: ours for ours, names in _OTHER_NAMES.items() for name in names.split()}
 
 
 _SUMMARY_MAX = 500

@@ -163,9 +163,9 @@ class FileColumns(msgspec.Struct, frozen=True):
         for number, row in rows:
             made = dict(row)
             for name in self.names:
+                if name not in row and self.optional:
+                    continue
                 if name not in row:
-                    if self.optional:
-                        continue
                     problem = f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}"
                     raise DataError(self.where, problem, number, rows.unit)
                 try:

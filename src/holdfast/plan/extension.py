@@ -122,6 +122,7 @@ class PlanExtension:
                 stored = map(_data_line.decode, read_lines(data_path(self._run, self.number), starts[task]))
                 samples = enumerate(work.samples(self._spec, surveyed=True), 1)
                 row, number, sample = 0, 0, Sample("", None, None, {})
+                # New keys, samples and stored rows have the same order, so each is read once, side by side.
                 for line in self._new(task, model):
                     while number < line.r:
                         number, sample = next(samples)

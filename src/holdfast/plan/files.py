@@ -302,11 +302,12 @@ def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str
     """Yield what is wrong with the stored files that rows and examples refer to. Each file is checked once."""
     seen: set[bytes] = set()
     for task in (task for task in spec.tasks if task.dataset.files):
-        rows = StoredRows(run, [cell for cell in cells if cell.task == task.name])
-        for row in itertools.chain(rows, inputs.get(task.name, TaskInputs()).shots):
-            texts = (text for column in task.dataset.files for text in references_in(row.get(column)))
-            for reference in filter(None, map(parse_reference, texts)):
-                key = bytes.fromhex(reference.digest)  # half the memory of the text: a data set may name millions
-                if key not in seen:
-                    seen.add(key)
-                    yield from check_blob_files(run, [reference.digest])
+        stored = StoredRows(run, [cell for cell in cells if cell.task == task.name])
+        rows = itertools.chain(stored, inputs.get(task.name, TaskInputs()).shots)
+        values = (row.get(column) for row in rows for column in task.dataset.files)
+        texts = itertools.chain.from_iterable(map(references_in, values))
+        for reference in filter(None, map(parse_reference, texts)):
+            key = bytes.fromhex(reference.digest)  # half the memory of the text: a data set may name millions
+            if key not in seen:
+                seen.add(key)
+                yield from check_blob_files(run, [reference.digest])

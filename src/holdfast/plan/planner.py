@@ -345,7 +345,7 @@ def _sample_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
 
 
 def _repeat_digest(sample: "xxhash.xxh3_128", repeat: int) -> str:
-    digest = sample.copy()
+    digest = sample.copy()  # the row, which may be long, is hashed once for all repeats
     digest.update(str(repeat).encode())
     return digest.hexdigest()
 

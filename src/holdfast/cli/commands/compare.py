@@ -27,11 +27,8 @@ from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
 
-_COLUMNS = (
-    "task",
-    "first",
-    "second",
-    "scorer",
+_TITLES = ("task", "first", "second", "scorer")
+_NUMBERS = (
     "was",
     "is",
     "difference",
@@ -101,11 +98,11 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         warn(doubt)
     several = len({_common_model(each) for each in found} - {""}) > 1
     rows = list(map(_row, found))
-    columns: Sequence[str] = _COLUMNS
+    titles: Sequence[str] = _TITLES
     if several:
-        columns = (*columns[:1], "model", *columns[1:])
+        titles = ("task", "model", *_TITLES[1:])
         rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
-    print_table(Grid(columns, rows, titles=4 + several, right=_COLUMNS[4:], whole=("scorer",)))
+    print_table(Grid((*titles, *_NUMBERS), rows, titles=len(titles), right=_NUMBERS, whole=("scorer",)))
     print_line("")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
         print_line(line, "dim")

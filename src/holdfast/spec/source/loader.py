@@ -94,7 +94,7 @@ def _build(
             refuse_literals(mapping, where, os.environ if environ is None else environ)
         _refuse_infinite_params(mapping, where)
         mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
-        for _, model in _raw_models(mapping):
+        for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
             if isinstance(model.get("batch"), bool):
                 model["batch"] = {} if model["batch"] else None
         # Validate before sweeps are expanded, so that errors name the places that the user wrote.

@@ -71,6 +71,7 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth -= 1
         if node is not None and not isinstance(event, yaml.AliasEvent):
             self._sizes[node] = self._size(node, mark)
+        # An alias of a node that is not finished yet is inside that node.
         if node is not None and (node not in self._sizes or len(self._sizes) > _NODES_MAX):
             problem = _TOO_MANY if node in self._sizes else "a part that contains itself"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

@@ -34,16 +34,7 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 
 STORAGE_ERRORS = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.EROFS,
-        errno.ESTALE,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.EFBIG,
-    }
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EFBIG}
 )
 """Error numbers that mean failed storage. Other errors about a path (no permission, no such folder) mean a wrong path:
 the user has to choose another one, and waiting does not help.

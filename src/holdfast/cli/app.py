@@ -101,9 +101,7 @@ OptionalSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The sp
 RunName = Annotated[
     str,
     typer.Argument(
-        metavar="RUN",
-        help="A run id, a unique prefix of one, `latest`, or a folder.",
-        autocompletion=complete_run,
+        metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.", autocompletion=complete_run
     ),
 ]
 RunToRead = Annotated[
@@ -152,10 +150,7 @@ Trust = Annotated[
 Evaluation = Annotated[
     str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
 ]
-Events = Annotated[
-    bool,
-    typer.Option("--events/--no-events", help="Add the steps of every key, or add none."),
-]
+Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -15,33 +15,14 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
 from holdfast.report import Grid, counted, first_line
-from holdfast.report.compare.comparison import (
-    Adjustment,
-    Comparison,
-    adjust_p_values,
-    compare,
-    differing_scorers,
-)
+from holdfast.report.compare.comparison import Adjustment, Comparison, adjust_p_values, compare, differing_scorers
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
 
 _TITLES = ("task", "first", "second", "scorer")
-_NUMBERS = (
-    "was",
-    "is",
-    "difference",
-    "95% interval",
-    "test",
-    "p",
-    "adjusted p",
-    "effect",
-    "n",
-    "wins",
-    "losses",
-    "ties",
-)
+_STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "effect", "n", "wins", "losses", "ties")
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
@@ -102,7 +83,7 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
     if several:
         titles = ("task", "model", *_TITLES[1:])
         rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
-    print_table(Grid((*titles, *_NUMBERS), rows, titles=len(titles), right=_NUMBERS, whole=("scorer",)))
+    print_table(Grid((*titles, *_STATS), rows, titles=len(titles), right=_STATS, whole=("scorer",)))
     print_line("")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
         print_line(line, "dim")

@@ -84,10 +84,7 @@ def print_schema() -> None:
     schema = msgspec.json.schema(Spec)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     properties = schema["$defs"]["Spec"]["properties"]
-    properties["defaults"] = {
-        "type": "object",
-        "description": "Default values for tasks and models.",
-    }
+    properties["defaults"] = {"type": "object", "description": "Default values for tasks and models."}
     schema["$defs"]["Model"].pop("required")  # the name defaults to the model, the provider may be in defaults
     schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
     print_json(schema)

@@ -8,14 +8,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.cli.output import (
-    end_quietly,
-    opened,
-    print_line,
-    print_table,
-    report_written,
-    warn,
-)
+from holdfast.cli.output import end_quietly, opened, print_line, print_table, report_written, warn
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES

@@ -336,6 +336,18 @@ def test_retry_asks_for_the_chosen_samples_only(tmp_path: Path) -> None:
     assert {line["status"] for line in exported(RUN, store(tmp_path))} == {"finished"}
 
 
+def test_retry_of_an_unfinished_run_without_failed_samples_records_nothing(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path)
+    assert call("run", spec, "--id", RUN, "--set", "limits.run.requests=1", cwd=tmp_path).code == 6
+    before = snapshot(store(tmp_path))
+    done = call("retry", RUN, cwd=tmp_path)
+    assert done.code == 0, done.err
+    left = shown(RUN, store(tmp_path))["unfinished"]
+    rest = f"To answer the {left} unfinished samples: holdfast resume {RUN}"
+    assert done.out == f"{RUN} has no failed samples: nothing was retried. {rest}\n"
+    assert snapshot(store(tmp_path)) == before
+
+
 def test_retry_without_a_choice_and_with_failed_mean_all(tmp_path: Path) -> None:
     for words in ([], ["--failed"]):
         folder = tmp_path / f"{len(words)}"

@@ -140,8 +140,9 @@ def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) 
     """Give failed samples, all or some, new attempts; unfinished samples are answered as well."""
     place, given = resolve_run(name, None, store, overrides)
     fold = read_fold(place)
-    # A killed `retry` leaves unfinished samples that failed before. It can be repeated, so those are answered.
-    if retry == Retry() and not fold.failed.count and not (fold.unfinished and fold.failure_kinds):
+    # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
+    is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())
+    if retry == Retry() and not fold.failed.count and not is_repeated:
         left = counted(fold.unfinished, "unfinished sample")
         rest = f" To answer the {left}: {place.command('resume')}" if fold.unfinished else ""
         print_line(f"{place.run_id} has no failed samples: nothing was retried.{rest}")

@@ -163,8 +163,14 @@ def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
     thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
     thread.start()
+    task_here = asyncio.current_task()
     try:
-        _wait(thread)
+        while thread.is_alive():
+            thread.join(_POLL_SECONDS)
+            # `asyncio.run` turns Ctrl-C into a cancellation of the caller's task. It cannot be delivered while this
+            # function blocks the event loop, so it is polled for.
+            if task_here is not None and task_here.cancelling():
+                raise asyncio.CancelledError
     except BaseException:
         for loop, task in running:
             if task is not None and not loop.is_closed():
@@ -174,17 +180,6 @@ def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
-
-
-def _wait(thread: threading.Thread) -> None:
-    """Wait for the thread. `asyncio.run` turns Ctrl-C into a cancellation of the caller's task, which cannot be
-    delivered while this function blocks its event loop, so it is polled for.
-    """
-    task = asyncio.current_task()
-    while thread.is_alive():
-        thread.join(_POLL_SECONDS)
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
 
 
 def _is_storable(entry: ScorerEntry) -> bool:
@@ -208,7 +203,12 @@ def _resolve_arguments(
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
     what, names = _split_tasks(what, tasks)
     if isinstance(what, str):
-        return _load_file(what, Selection(tasks=names, models=_require_names(models)), fields)
+        chosen = [model for model in models if isinstance(model, str)]
+        if len(chosen) < len(models):
+            raise SpecError(
+                "a spec file has its own models: name those that you want, models=['local'], or leave it out"
+            )
+        return _load_file(what, Selection(tasks=names, models=chosen), fields)
     raw = {**fields, "tasks": [task.fields for task in what], "models": list(models)}
     spec = select(build_spec(raw, "run()"), Selection(tasks=names))
     named = {task.name: task for task in what}
@@ -238,18 +238,10 @@ def _split_tasks(
     return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
 
 
-def _require_names(models: Sequence[str | dict[str, Any]]) -> list[str]:
-    names = [model for model in models if isinstance(model, str)]
-    if len(names) < len(models):
-        raise SpecError("a spec file has its own models: name those that you want, models=['local'], or leave it out")
-    return names
-
-
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
     try:
-        sets = [
-            f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()
-        ]  # every JSON value is valid YAML
+        # Every JSON value is valid YAML.
+        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]
     except (TypeError, ValueError) as error:
         raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
     spec = select(load_spec(path, sets), selection)

@@ -34,16 +34,7 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 
 STORAGE_ERRORS = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.EROFS,
-        errno.ESTALE,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.EFBIG,
-    }
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EFBIG}
 )
 """Error numbers that mean failed storage. Other errors about a path (no permission, no such folder) mean a wrong path:
 the user has to choose another one, and waiting does not help.
@@ -93,7 +84,10 @@ class DriftError(HoldfastError):
         self.changes = tuple(changes)
         self.run_id = run_id
         self.reasons = tuple(reasons)
-        self.commands: Mapping[str, str] = {verb: f"holdfast {verb} {run_id}" for verb in ("extend", "fork")}
+        self.commands: Mapping[str, str] = {
+            "extend": f"holdfast extend {run_id}",
+            "fork": f"holdfast fork {run_id} --id {run_id}-2",
+        }
 
 
 class StoreError(HoldfastError):

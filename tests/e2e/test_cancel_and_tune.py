@@ -62,7 +62,7 @@ def test_a_run_that_is_not_live_cannot_be_cancelled_or_tuned(tmp_path: Path, arg
     assert run(*course.command, cwd=tmp_path).code == 0
     done = call(*arguments, "--store", course.store, cwd=tmp_path)
     assert done.code == 2
-    assert "is not running" in done.err
+    assert done.err == f"holdfast: {RUN} is completed: no process is working on it\n"
 
 
 @pytest.mark.parametrize("field", ["models.arith.max_connections", "concurrency.samples"])

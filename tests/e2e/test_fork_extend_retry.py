@@ -328,9 +328,24 @@ def test_retry_asks_for_the_chosen_samples_only(tmp_path: Path) -> None:
         rest = call("retry", RUN, "--kind", "server", cwd=tmp_path)
         assert rest.code == 0, rest.said
         assert sound.stats().requests == len(failed)
-        assert call("retry", RUN, "--failed", cwd=tmp_path).code == 0
+        before = snapshot(store(tmp_path))
+        none = call("retry", RUN, "--failed", cwd=tmp_path)
+        assert (none.code, none.out) == (0, f"{RUN} has no failed samples: nothing was retried.\n")
+        assert snapshot(store(tmp_path)) == before
         assert sound.stats().requests == len(failed)
     assert {line["status"] for line in exported(RUN, store(tmp_path))} == {"finished"}
+
+
+def test_retry_of_an_unfinished_run_without_failed_samples_records_nothing(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path)
+    assert call("run", spec, "--id", RUN, "--set", "limits.run.requests=1", cwd=tmp_path).code == 6
+    before = snapshot(store(tmp_path))
+    done = call("retry", RUN, cwd=tmp_path)
+    assert done.code == 0, done.err
+    left = shown(RUN, store(tmp_path))["unfinished"]
+    rest = f"To answer the {left} unfinished samples: holdfast resume {RUN}"
+    assert done.out == f"{RUN} has no failed samples: nothing was retried. {rest}\n"
+    assert snapshot(store(tmp_path)) == before
 
 
 def test_retry_without_a_choice_and_with_failed_mean_all(tmp_path: Path) -> None:
@@ -372,8 +387,12 @@ def test_a_spec_file_that_was_changed_is_named_by_the_refusal(tmp_path: Path, ho
 def test_a_refusal_offers_a_fork(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     call("run", spec, "--id", RUN, cwd=tmp_path)
-    refused = call("run", changed(spec, seed=3), "--id", RUN, cwd=tmp_path)
-    one_sentence(refused, 3, "seed", f"holdfast fork {RUN}")
+    other = changed(spec, seed=3)
+    refused = call("run", other, "--id", RUN, cwd=tmp_path)
+    one_sentence(refused, 3, "seed", f"holdfast fork {RUN} {other} --id {RUN}-2\n")
+    command = refused.err.splitlines()[-1].split()
+    assert call(*command[1:], cwd=tmp_path).code == 0, "it can be copied and run"
+    assert f"--id {RUN}-3\n" in call("run", other, "--id", RUN, cwd=tmp_path).err
 
 
 def test_a_plan_difference_names_the_samples(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ def test_a_spec_with_changes_in_another_store_is_told_with_all_of_them(tmp_path:
     call("run", spec, "--id", "x", "--store", "kept", cwd=tmp_path)
     changes = ("--set", "seed=7", "--set", "tasks.sums.prompt=Say: {question}")
     fork = offered(call(*before, "run", spec, "--id=x", "--store", "kept", *changes, cwd=tmp_path), "fork")
-    assert fork == ["fork", "x", str(spec), *changes, "--store", str(tmp_path / "kept")]
-    done = call(*fork, "--id", "y", cwd=tmp_path)
+    assert fork == ["fork", "x", str(spec), *changes, "--id", "x-2", "--store", str(tmp_path / "kept")]
+    done = call(*fork, cwd=tmp_path)
     assert done.code == 0, done.err
-    assert "Say: " in call("show", "y", "sums/arith/s0001/1", "--store", "kept", cwd=tmp_path).out
+    assert "Say: " in call("show", "x-2", "sums/arith/s0001/1", "--store", "kept", cwd=tmp_path).out
 
 
 def test_of_a_run_without_a_spec_every_field_that_differs_is_told(tmp_path: Path) -> None:
@@ -34,8 +34,8 @@ def test_of_a_run_without_a_spec_every_field_that_differs_is_told(tmp_path: Path
     call("run", *ADHOC, "--prompt", "Compute: {question}", cwd=tmp_path)
     asked = ("--prompt", "It's {question}?", "--param", "temperature=0.5")
     fork = offered(call("run", *ADHOC, *asked, cwd=tmp_path), "fork")
-    assert call(*fork, "--id", "y", cwd=tmp_path).code in (0, 1)
-    told = call("show", "y", "sums/mock/s0001/1", cwd=tmp_path).out
+    assert call(*fork, cwd=tmp_path).code in (0, 1)
+    told = call("show", "x-2", "sums/mock/s0001/1", cwd=tmp_path).out
     assert "It's " in told
 
 

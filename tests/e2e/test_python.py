@@ -14,6 +14,7 @@ from holdfast.api import Task
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.report import ExportLine
 from holdfast.solve.context import Context
+from tests.e2e.commands import call
 
 ROWS = [{"id": "a", "q": "2+2", "target": "4"}, {"id": "b", "q": "3+3", "target": "6"}]
 
@@ -399,3 +400,18 @@ def test_a_mistake_is_refused_before_anything_exists(make: Callable[[], Any], na
     with pytest.raises(holdfast.HoldfastError, match=named):
         make()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scoring_again_without_stored_scorers_is_refused(tmp_path: Path) -> None:
+    scored(lambda sample, answer: True)
+    done = call("score", "x", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err == "holdfast: x stores no scorers; name some: holdfast score x --scorers FILE|NAME\n"
+
+
+def test_scoring_again_skips_tasks_without_stored_scorers(tmp_path: Path) -> None:
+    tasks = [Task("own", ROWS, "{q}", scorers=[repeats]), Task("named", ROWS, "{q}", scorers=["includes"])]
+    holdfast.run(tasks, models=["mock"], id="x").close()
+    done = call("score", "x", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "left" not in done.err

@@ -131,6 +131,21 @@ def test_one_thing_is_told_in_the_singular(tmp_path: Path) -> None:
     assert "sent 1 time\n" in call("show", "x", "sums/arith/s0001/1", cwd=tmp_path).out
 
 
+def test_a_cut_list_names_the_option_that_lists_more(tmp_path: Path) -> None:
+    call("run", write_spec(tmp_path, 3), "--id", "x", cwd=tmp_path)
+    cut = call("show", "x", "--grep", ".", "--limit", "2", cwd=tmp_path).out.splitlines()
+    assert cut[-1].startswith("… and more; to list up to 20, add --limit 20. The history of one: holdfast show x ")
+    assert "… and more" not in call("show", "x", "--grep", ".", "--limit", "20", cwd=tmp_path).out
+
+
+def test_steps_are_counted_over_all_sessions(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, 3)
+    call("run", spec, "--id", "x", "--limit", "2", cwd=tmp_path)
+    call("extend", "x", spec, cwd=tmp_path)
+    for command in ("show", "report"):
+        assert "steps: 3 recorded over all sessions, 0 replayed" in call(command, "x", cwd=tmp_path).out
+
+
 def test_a_refusal_can_be_read_in_80_columns(tmp_path: Path) -> None:
     long = "Answer the question below as exactly as you can, and say nothing else at all: "
     spec = write_spec(tmp_path, task={"prompt": long * 3 + "{question}"})
@@ -141,7 +156,7 @@ def test_a_refusal_can_be_read_in_80_columns(tmp_path: Path) -> None:
     assert "tasks.sums.prompt (result)\n" in done.err
     assert "please, {question}" in done.err
     commands = [line for line in done.err.splitlines() if line.startswith("  holdfast ")]
-    assert commands == [f"  holdfast fork x {spec}"], "it can be copied"
+    assert commands == [f"  holdfast fork x {spec} --id x-2"], "it can be copied"
     assert max(len(line) for line in done.err.splitlines() if line not in commands) <= 80
 
 

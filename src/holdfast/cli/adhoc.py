@@ -77,7 +77,21 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
         "system": options.system,
         "scorers": [value_of(text, "--scorer") for text in options.scorers],
     }
-    raw = {"experiment": EXPERIMENT, "models": _build_models(options), "tasks": [task]}
+    params: dict[str, Any] = {}
+    for text in options.params:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")
+        params[name] = value_of(value, f"--param {name}")
+    names = list(dict.fromkeys(options.models))
+    for text in names:
+        if "/" not in text and ":" not in text and text != "mock":
+            raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
+    models: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(names)]
+    for fields in models:
+        if options.base_url and fields["provider"] != "mock":
+            fields["base_url"] = options.base_url
+    raw = {"experiment": EXPERIMENT, "models": models, "tasks": [task]}
     fill_environment(raw, sets)
     with naming_options():
         spec = build_spec(raw, "", sets, None)  # no ${VARIABLES}: the shell has expanded those
@@ -117,23 +131,3 @@ def _refuse_missing(options: AdHoc) -> None:
     here = next((name for name in sorted(os.listdir()) if name.endswith((".yaml", ".yml"))), "")
     example = f"holdfast run {here}" if here else "holdfast run SPEC (make one with: holdfast init)"
     raise UsageError(f"say what to run: {example}, or holdfast run --model M --data FILE --prompt '…'")
-
-
-def _build_models(options: AdHoc) -> list[dict[str, Any]]:
-    params = dict(map(_parse_param, options.params))
-    texts = list(dict.fromkeys(options.models))
-    for text in texts:
-        if "/" not in text and ":" not in text and text != "mock":
-            raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
-    models: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(texts)]
-    for fields in models:
-        if options.base_url and fields["provider"] != "mock":
-            fields["base_url"] = options.base_url
-    return models
-
-
-def _parse_param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")
-    return name, value_of(value, f"--param {name}")

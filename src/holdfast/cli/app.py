@@ -10,32 +10,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_SYNONYMS = {
-    "list": "ls",
-    "runs": "ls",
-    "status": "show",
-    "info": "show",
-    "logs": "show",
-    "start": "run",
-    "eval": "run",
-    "evaluate": "run",
-    "continue": "resume",
-    "stop": "cancel",
-    "kill": "cancel",
-    "results": "report",
-    "scores": "report",
-    "validate": "check",
-    "lint": "check",
-    "rm": "gc",
-    "remove": "gc",
-    "delete": "gc",
-    "clean": "gc",
-    "new": "init",
-    "download": "export",
-    "help": "--help",
-    "version": "--version",
+_OTHER_NAMES = {
+    "ls": "list runs",
+    "show": "status info logs",
+    "run": "start eval evaluate",
+    "resume": "continue",
+    "cancel": "stop kill",
+    "report": "results scores",
+    "check": "validate lint",
+    "gc": "rm remove delete clean",
+    "init": "new",
+    "export": "download",
+    "--help": "help",
+    "--version": "version",
 }
-"""Names of commands in other tools, and ours."""
+"""Our commands, and their names in other tools."""
+_SYNONYMS = {name: ours for ours, names in _OTHER_NAMES.items() for name in names.split()}
 
 
 _SUMMARY_MAX = 500
@@ -111,9 +101,7 @@ OptionalSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The sp
 RunName = Annotated[
     str,
     typer.Argument(
-        metavar="RUN",
-        help="A run id, a unique prefix of one, `latest`, or a folder.",
-        autocompletion=complete_run,
+        metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.", autocompletion=complete_run
     ),
 ]
 RunToRead = Annotated[
@@ -162,10 +150,7 @@ Trust = Annotated[
 Evaluation = Annotated[
     str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
 ]
-Events = Annotated[
-    bool | None,
-    typer.Option("--events/--no-events", help="Add the steps of every key, or only of keys that are not finished."),
-]
+Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -20,7 +20,7 @@ from holdfast.records import Change, without_shapes
 from holdfast.report import shortened
 from holdfast.runs import Given, RunLocation
 from holdfast.runs.execution.resume import read_fold, stored_spec
-from holdfast.spec import Selection, Spec, changes_beyond_extension, find_differences, spec_mapping
+from holdfast.spec import Selection, changes_beyond_extension, find_differences, spec_mapping
 
 _INDENT = len("  stored: ")
 _VALUE_MIN = 40
@@ -100,7 +100,7 @@ def suggesting_commands(place: RunLocation, given: Given, sets: Sequence[str], p
         yield
     except DriftError as error:
         options = _options(place, given, sets, part)
-        error.commands = {verb: place.command(verb, *options) for verb in error.commands}
+        error.commands = {"extend": place.command("extend", *options), "fork": place.fork_command(*options)}
         raise
 
 
@@ -114,21 +114,18 @@ def _options(place: RunLocation, given: Given, sets: Sequence[str], part: Select
     differs from the run's own spec.
     """
     if not given.from_run and (not given.where or part.tasks or part.models):
-        return set_options(_format_assignments(_changed_values(stored_spec(read_fold(place)), given.spec)))
+        stored = stored_spec(read_fold(place))
+        before, after = spec_mapping(stored), spec_mapping(given.spec)
+        found: dict[str, Any] = {}
+        for change in find_differences(stored, given.spec):
+            # If tasks, models or roles are added, removed or reordered, the whole list is one value.
+            name = change.field.split(".")[0].removesuffix(" (order)")
+            whole = name in _LISTS and _names(before[name]) != _names(after[name])
+            found |= {name: after[name]} if whole else {change.field: change.new}
+        return set_options(_format_assignments(found))
     chosen = {"limit": part.limit, "samples": list(part.samples) or None}
     selected = _format_assignments({name: value for name, value in chosen.items() if value is not None})
     return [*([given.where] if given.where else ()), *set_options([*sets, *selected])]
-
-
-def _changed_values(stored: Spec, given: Spec) -> dict[str, Any]:
-    """New values by field. If tasks, models or roles are added, removed or reordered, the whole list is one value."""
-    before, after = spec_mapping(stored), spec_mapping(given)
-    found: dict[str, Any] = {}
-    for change in find_differences(stored, given):
-        part = change.field.split(".")[0].removesuffix(" (order)")
-        whole = part in _LISTS and _names(before[part]) != _names(after[part])
-        found |= {part: after[part]} if whole else {change.field: change.new}
-    return found
 
 
 def _names(parts: Any) -> list[str]:

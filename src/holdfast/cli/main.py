@@ -16,14 +16,7 @@ __all__ = ["COMMANDS", "app", "main"]
 
 COMMANDS = {
     "Every day": (every_day.run, every_day.show, every_day.report, every_day.compare, every_day.ls),
-    "Continue": (
-        lifecycle.resume,
-        lifecycle.retry,
-        lifecycle.extend,
-        lifecycle.fork,
-        lifecycle.cancel,
-        lifecycle.tune,
-    ),
+    "Continue": (lifecycle.resume, lifecycle.retry, lifecycle.extend, lifecycle.fork, lifecycle.cancel, lifecycle.tune),
     "Scores": (scores.score, scores.leaderboard, scores.gate, scores.cost),
     "Data in and out": (data.export, data.init, data.schema, data.check),
     "Keep safe": (safety.recover, safety.verify, safety.doctor, safety.gc, safety.tag, safety.note),
@@ -32,7 +25,7 @@ COMMANDS = {
 """Every command, by the group that `--help` lists it in. Its summary is the first sentence of its docstring."""
 
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "tag": {"ignore_unknown_options": True},  # `-nightly` removes a tag; it is not an option
+    "tag": {"ignore_unknown_options": True}  # `-nightly` removes a tag; it is not an option
 }
 
 for group, commands in COMMANDS.items():

@@ -15,7 +15,6 @@ from holdfast.cli.streams import CleanStream, discard_output, escape_for_machine
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
 from holdfast.report import jobs_text
-from holdfast.runs import RunLocation
 from holdfast.runs.summary import WaitingJob
 
 
@@ -82,11 +81,7 @@ def end_quietly() -> Iterator[None]:
 def print_json(value: Any) -> None:
     with end_quietly():
         escape_for_machines()
-        write_json(value, sys.stdout)
-
-
-def write_json(value: Any, out: IO[str]) -> None:
-    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 @contextlib.contextmanager
@@ -117,11 +112,6 @@ def report_written(path: str) -> None:
 def print_line(line: str, style: str = "") -> None:
     """Print one line. It is not wrapped, so that it can be copied and searched, and has no markup."""
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
-
-
-def resume_command(place: RunLocation) -> str:
-    """The command that resumes a run, ready to copy."""
-    return place.command("resume")
 
 
 def jobs_line(jobs: Sequence[WaitingJob]) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TypeVar
 
-from holdfast.cli.output import resume_command
 from holdfast.engine import Engine
 from holdfast.printable import clean
 from holdfast.runs import RunLocation
@@ -77,7 +76,7 @@ class Stopper:
 
     def _end_process(self, why: str) -> None:
         """End the process at once. Acknowledged records are on disk and the kernel releases the lock."""
-        more = f" Continue with: {resume_command(self._place)}" if self._place is not None else ""
+        more = f" Continue with: {self._place.command('resume')}" if self._place is not None else ""
         os.write(2, clean(f"\n{why}; everything acknowledged is kept.{more}\n").encode(errors="backslashreplace"))
         os._exit(_EXIT)
 
@@ -88,31 +87,27 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
 
     Does not wait for code that cannot be cancelled: everything is saved by then.
     """
+
+    async def work_until_signal() -> T:
+        stopper = Stopper()
+        try:
+            return await work(stopper)
+        except asyncio.CancelledError:
+            sys.stderr.write(f"{too_early}; run the same command to start again\n")
+            sys.exit(_EXIT)
+
     runner = asyncio.Runner()
     try:
-        done = runner.run(_until_signal(work, too_early))
+        done = runner.run(work_until_signal())
     finally:
         has_stuck_tasks = bool(asyncio.all_tasks(runner.get_loop()))
         if not has_stuck_tasks:
             runner.close()
-    return _finish_process(finish(done), has_stuck_tasks)
-
-
-async def _until_signal(work: Callable[[Stopper], Awaitable[T]], too_early: str) -> T:
-    stopper = Stopper()
-    try:
-        return await work(stopper)
-    except asyncio.CancelledError:
-        sys.stderr.write(f"{too_early}; run the same command to start again\n")
-        sys.exit(_EXIT)
-
-
-def _finish_process(code: int, has_stuck_tasks: bool) -> int:
-    """Ignore late signals, which would change the exit code, and exit despite tasks that could not be cancelled."""
-    if code == _EXIT:
+    code = finish(done)
+    if code == _EXIT:  # a late signal would change the exit code
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    if has_stuck_tasks:
+    if has_stuck_tasks:  # a normal exit would wait for them
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -41,13 +41,6 @@ def _escape_as_json(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(JSON_ESCAPES, _escape_as_json)
 
 
-def escape_missing_characters() -> None:
-    """Once, when the process starts. Standard error does this by itself."""
-    stream = _encoder()
-    if stream is not None:
-        stream.reconfigure(errors=JSON_ESCAPES)
-
-
 def lacks_characters() -> bool:
     """Whether the encoding of standard output cannot show every character."""
     stream = _encoder()
@@ -141,7 +134,9 @@ def discard_output(stream: TextIO) -> None:
 
 def install_streams() -> None:
     """Once, when the process starts. Standard output also escapes characters that its encoding lacks."""
-    escape_missing_characters()
+    encoder = _encoder()
+    if encoder is not None:
+        encoder.reconfigure(errors=JSON_ESCAPES)
     if sys.stdout is not None and not isinstance(sys.stdout, CleanStream):
         sys.stdout = cast("TextIO", CleanStream(sys.stdout))
     if sys.stderr is not None and not isinstance(sys.stderr, CleanStream):

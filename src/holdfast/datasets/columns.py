@@ -43,11 +43,7 @@ class DuplicateFinder:
             return None if first == number else first
         if self._hashes.add(self._hash(id.encode("utf-8", "surrogatepass"))):
             return None
-        return self._find(id, number)
-
-    def _find(self, id: str, number: int) -> int | None:
-        assert self._again is not None
-        for earlier, other in self._again():
+        for earlier, other in self._again():  # the same id, or another one with the same hash
             if earlier == number:
                 break
             if other == id:
@@ -117,10 +113,19 @@ def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique
     A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
     check, for rows that were checked before; it takes half of the time.
     """
-    again = _rereader(rows)
-    unit = rows.unit if isinstance(rows, RowStream) else "row"
+    unit = "row"
+    again: Callable[[], Iterable[NumberedRow]] | None = None if iter(rows) is rows else lambda: rows
+    if isinstance(rows, RowStream):
+        unit, again = rows.unit, rows.again
     reader: _RowReader | None = None
-    ids = DuplicateFinder(None if again is None else lambda: _ids(again(), columns, where, unit))
+
+    def read_ids() -> Iterator[tuple[int, str]]:
+        assert again is not None
+        assert reader is not None  # this is called only for an id that was met before
+        for count, (number, row) in enumerate(again(), 1):
+            yield number, reader.sample(row, number, count).id
+
+    ids = DuplicateFinder(None if again is None else read_ids)
     for count, (number, row) in enumerate(rows, 1):
         if reader is None:
             reader = _RowReader(row, columns, where, unit)
@@ -146,8 +151,12 @@ class _RowReader:
             (columns.input, self._columns.input, _INPUT),
             (columns.target, self._columns.target, _TARGET),
         )
+        # A later row with a name that takes precedence over the one found would be read differently.
         self._absent = frozenset(
-            name for named, found, names in guessed if not named for name in _preferred(names, found)
+            name
+            for named, found, names in guessed
+            if not named
+            for name in (names[: names.index(found)] if found else names)
         )
         self.has_ids = bool(self._columns.id)
         """Whether ids come from a column. Otherwise they are row numbers, which are unique."""
@@ -156,26 +165,21 @@ class _RowReader:
         if not self._absent.isdisjoint(row):
             problem = f"has a column {min(self._absent & row.keys())!r}, which the first row does not have"
             raise self._error(f"{problem}; add it to all rows, or set dataset.id, input and target", number)
+        id = str(count)
+        if self.has_ids:
+            value = self._cell(row, self._columns.id, number)
+            named = f"the id (column {self._columns.id!r})"
+            if value is None or (isinstance(value, str) and not value.strip()):
+                raise self._error(f"{named} is empty; every row needs an id", number)
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise self._error(f"{named} is a {type(value).__name__}; it must be text or a number", number)
+            id = str(value)
         return Sample(
-            id=self._sample_id(row, number, count),
+            id=id,
             input=self._cell(row, self._columns.input, number) if self._columns.input else None,
             target=self._cell(row, self._columns.target, number) if self._columns.target else None,
             row=row,
         )
-
-    def _sample_id(self, row: Row, number: int, count: int) -> str:
-        column = self._columns.id
-        if not column:
-            return str(count)
-        value = self._cell(row, column, number)
-        if isinstance(value, str) and value.strip():
-            return value
-        if value is None or isinstance(value, str):
-            raise self._error(f"the id (column {column!r}) is empty; every row needs an id", number)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            found = type(value).__name__
-            raise self._error(f"the id (column {column!r}) is a {found}; it must be text or a number", number)
-        return str(value)
 
     def _cell(self, row: Row, column: str, number: int) -> Any:
         if column in row:
@@ -190,23 +194,3 @@ class _RowReader:
 
 def _column(row: Row, named: str, guesses: tuple[str, ...]) -> str:
     return named or next((name for name in guesses if name in row), "")
-
-
-def _preferred(names: tuple[str, ...], found: str) -> tuple[str, ...]:
-    """Return the names that reader precedence over `found`."""
-    return names[: names.index(found)] if found else names
-
-
-def _rereader(rows: Iterable[NumberedRow]) -> Callable[[], Iterable[NumberedRow]] | None:
-    """Return a function that reads the rows from the start again; None if they can be read only once."""
-    if isinstance(rows, RowStream):
-        return rows.again
-    return None if iter(rows) is rows else lambda: rows
-
-
-def _ids(rows: Iterable[NumberedRow], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
-    reader: _RowReader | None = None
-    for count, (number, row) in enumerate(rows, 1):
-        if reader is None:
-            reader = _RowReader(row, columns, where, unit)
-        yield number, reader.sample(row, number, count).id

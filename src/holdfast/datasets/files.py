@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
-from holdfast.records import Reference, Row, parse_reference
+from holdfast.records import Reference, parse_reference
 
 PIECE_BYTES = 1 << 20
 _UNKNOWN = "application/octet-stream"
@@ -117,7 +117,11 @@ class ReferenceCache:
         """Return the reference of content. Unchanged files are not read again."""
         if isinstance(content, Reference):
             return content
-        stamp = _stamp(content.path) if content.path else None
+        stamp = None
+        if content.path:
+            with _reading(content.path):
+                status = os.stat(content.path)
+            stamp = status.st_size, status.st_mtime_ns
         known = self._known.get(content.path)
         if known is not None and known[0] == stamp:
             return known[1]
@@ -157,23 +161,18 @@ class FileColumns(msgspec.Struct, frozen=True):
 
     def _read(self, rows: RowStream) -> Iterator[NumberedRow]:
         for number, row in rows:
-            try:
-                yield number, self._row(row)
-            except BadFileError as error:
-                raise DataError(self.where, str(error), number, rows.unit) from error
-
-    def _row(self, row: Row) -> Row:
-        made = dict(row)
-        for name in self.names:
-            if name not in row:
-                if self.optional:
+            made = dict(row)
+            for name in self.names:
+                if name not in row and self.optional:
                     continue
-                raise BadFileError(f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}")
-            try:
-                made[name] = self._value(row[name])
-            except BadFileError as error:
-                raise BadFileError(f"column {name!r}: {error}") from error
-        return made
+                if name not in row:
+                    problem = f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}"
+                    raise DataError(self.where, problem, number, rows.unit)
+                try:
+                    made[name] = self._value(row[name])
+                except BadFileError as error:
+                    raise DataError(self.where, f"column {name!r}: {error}", number, rows.unit) from error
+            yield number, made
 
     def _value(self, value: Any) -> Any:
         if value is None or value == "" or value == b"":
@@ -207,7 +206,12 @@ class FileColumns(msgspec.Struct, frozen=True):
         try:
             real = os.path.realpath(path)
             if real != root and not is_below(root, real):
-                raise BadFileError(self._outside(path, real, root))
+                led = "" if os.path.normpath(os.path.abspath(path)) == real else f", which leads to {real},"
+                folder = "the folder of the data" if not self.root else "dataset.files_root"
+                raise BadFileError(
+                    f"{path[:200]}{led} is outside {root}, {folder}; copy the file there, or set dataset.files_root to "
+                    "a folder that contains all files that rows may name"
+                )
             mode = os.stat(path).st_mode
         except FileNotFoundError:
             raise BadFileError(f"no such file: {path}; {anchor}") from None
@@ -217,14 +221,6 @@ class FileColumns(msgspec.Struct, frozen=True):
             raise BadFileError(f"{path} is a folder; name the file in it")
         if not stat.S_ISREG(mode):
             raise BadFileError(f"{path} is not a regular file")
-
-    def _outside(self, path: str, real: str, root: str) -> str:
-        led = "" if os.path.normpath(os.path.abspath(path)) == real else f", which leads to {real},"
-        folder = "the folder of the data" if not self.root else "dataset.files_root"
-        return (
-            f"{path[:200]}{led} is outside {root}, {folder}; copy the file there, or set dataset.files_root to a "
-            "folder that contains all files that rows may name"
-        )
 
 
 class BadFileError(HoldfastError):
@@ -293,12 +289,6 @@ def _reading(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadFileError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    with _reading(path):
-        status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
 
 
 def _decode_data_uri(uri: str) -> FileContent:

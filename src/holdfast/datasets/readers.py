@@ -20,6 +20,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -137,7 +138,16 @@ class _ZstdFile(io.RawIOBase):
                 if self._begun:
                     raise EOFError("the last zstd frame has no end")
                 return 0
-            self._unpack()
+            self._begun = True
+            try:
+                self._ready = memoryview(self._frame.decompress(self._packed))
+            except self._error as error:
+                raise EOFError(str(error)) from error
+            self._packed = b""
+            if self._frame.eof:  # what follows is another frame
+                self._packed = self._frame.unused_data
+                self._frame = self._frames.decompressobj()
+                self._begun = False
         count = min(len(buffer), len(self._ready))
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
@@ -146,18 +156,6 @@ class _ZstdFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-
-    def _unpack(self) -> None:
-        self._begun = True
-        try:
-            self._ready = memoryview(self._frame.decompress(self._packed))
-        except self._error as error:
-            raise EOFError(str(error)) from error
-        self._packed = b""
-        if self._frame.eof:
-            self._packed = self._frame.unused_data
-            self._frame = self._frames.decompressobj()
-            self._begun = False
 
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -273,7 +271,10 @@ def _csv(path: str, delimiter: str = ",") -> Iterator[NumberedRow]:
         if not fields:
             continue
         if header is None:
-            header = _as_header(fields, path, first)
+            header = [field.strip() for field in fields]
+            twice = sorted(name for name, count in Counter(header).items() if count > 1)
+            if twice:
+                raise DataError(path, f"the header names column {twice[0]!r} twice; rename one", first)
             continue
         if len(fields) != len(header):
             problem = f"{len(fields)} fields, but the header has {len(header)}"
@@ -281,11 +282,12 @@ def _csv(path: str, delimiter: str = ",") -> Iterator[NumberedRow]:
         yield first, dict(zip(header, fields, strict=True))
 
 
-def _tsv(path: str) -> Iterator[NumberedRow]:
-    return _csv(path, "\t")
-
-
-FORMATS: dict[str, Callable[[str], Iterator[NumberedRow]]] = {"jsonl": _jsonl, "json": _json, "csv": _csv, "tsv": _tsv}
+FORMATS: dict[str, Callable[[str], Iterator[NumberedRow]]] = {
+    "jsonl": _jsonl,
+    "json": _json,
+    "csv": _csv,
+    "tsv": partial(_csv, delimiter="\t"),
+}
 """Reader by format name."""
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv"}
@@ -361,14 +363,6 @@ class _RowLines(Iterator[str]):
             return line.decode()
         except UnicodeDecodeError as error:
             raise not_utf8(self._path, error, number) from error
-
-
-def _as_header(fields: list[str], path: str, line: int) -> list[str]:
-    header = [field.strip() for field in fields]
-    twice = sorted(name for name, count in Counter(header).items() if count > 1)
-    if twice:
-        raise DataError(path, f"the header names column {twice[0]!r} twice; rename one", line)
-    return header
 
 
 def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[NumberedRow]:

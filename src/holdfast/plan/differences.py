@@ -39,10 +39,16 @@ def changed_rows(run: str, spec: Spec, works: Mapping[str, PreparedTask], cells:
         firsts.setdefault(cell.task, cell.model)
     for task, model in firsts.items():
         work = works[task]
-        if spec.record_data and not _has_data(work):
+        if spec.record_data and work.rows is None and not os.path.exists(work.task.dataset.path):
             continue
         mine = [cell for cell in cells if (cell.task, cell.model) == (task, model)]
-        if not _is_same(run, spec, work, models[model], mine):
+        stored = [planned_lines(run, cell) for cell in mine]
+        given = cell_lines(spec, work, models[model], work.samples(spec))
+        try:
+            is_same = not any(new for _, new in is_new(stored, given))
+        except MismatchError:
+            is_same = False
+        if not is_same:
             found = _describe(run, spec, work, models[model], mine)
             changes.append(Change(f"tasks.{task}.dataset", "the rows that were planned", found, "result"))
     return changes
@@ -72,14 +78,6 @@ class MismatchError(Exception):
     """A planned key is missing from the given keys, or its digest differs."""
 
 
-def _is_same(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Sequence[Cell]) -> bool:
-    stored = [planned_lines(run, cell) for cell in cells]
-    try:
-        return not any(new for _, new in is_new(stored, cell_lines(spec, work, model, work.samples(spec))))
-    except MismatchError:
-        return False
-
-
 def _describe(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Sequence[Cell]) -> str:
     """Summarise the differences for an error. Holds both plans in memory, so it is only called for a refusal."""
     was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
@@ -104,7 +102,3 @@ def _describe_keys(keys: Sequence[str], what: str) -> str:
     ids = ", ".join(parse_key(key).sample_id for key in keys[:_LISTED_MAX])
     more = ", …" if len(keys) > _LISTED_MAX else ""
     return f"{len(keys)} {'sample' if len(keys) == 1 else 'samples'} {what} ({ids}{more})"
-
-
-def _has_data(work: PreparedTask) -> bool:
-    return work.rows is not None or os.path.exists(work.task.dataset.path)

@@ -5,6 +5,7 @@ change a planned key is refused. Everything is streamed. The files are synced be
 crash leaves files that no record names; the next extension overwrites them.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -103,7 +104,9 @@ class PlanExtension:
         for task, work in self._works.items():
             starts[task] = file.bytes
             columns: Columns | None = None
-            sources = [_row_numbers(self._new(task, model)) for model in self._models(task)]
+            news = [self._new(task, model) for model in self._models(task)]
+            # The row numbers of each model's new keys, each once: repeats of a sample follow each other.
+            sources = [(row for row, _ in itertools.groupby(new, key=lambda line: line.r)) for new in news]
             heads = [next(rows, 0) for rows in sources]
             for number, sample in enumerate(work.samples(self._spec, surveyed=True, store=store), 1):
                 if number not in heads:
@@ -119,6 +122,7 @@ class PlanExtension:
                 stored = map(_data_line.decode, read_lines(data_path(self._run, self.number), starts[task]))
                 samples = enumerate(work.samples(self._spec, surveyed=True), 1)
                 row, number, sample = 0, 0, Sample("", None, None, {})
+                # New keys, samples and stored rows have the same order, so each is read once, side by side.
                 for line in self._new(task, model):
                     while number < line.r:
                         number, sample = next(samples)
@@ -128,15 +132,6 @@ class PlanExtension:
                 if file.count > first:
                     count = file.count - first
                     cells.append(Cell(task, model.name, self._first + first, count, at, starts[task], self.number))
-
-
-def _row_numbers(lines: Iterator[PlanLine]) -> Iterator[int]:
-    """Yield each row number once, in order."""
-    last = 0
-    for line in lines:
-        if line.r != last:
-            last = line.r
-            yield last
 
 
 class PlanReplacement:
@@ -170,22 +165,19 @@ class PlanReplacement:
         for cell in self._cells:
             at = file.bytes
             model = self._renamed.get(cell.model, cell.model)
-            yield from map(msgspec.json.encode, self._cell_lines(cell, model))
+            work = self._works[cell.task]
+            digest = cell_digest(self._spec, work, next(each for each in self._spec.models if each.name == model))
+            rows = self._rows(cell, work)
+            row, sample = next(rows, (0, Sample("", None, None, {})))
+            for line in planned_lines(self._run, cell):
+                while row < line.r:
+                    row, sample = next(rows)
+                key = parse_key(line.k)._replace(model=model)
+                replaced = msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
+                yield msgspec.json.encode(replaced)
             made.append(
                 msgspec.structs.replace(cell, model=model, plan_at=at, block=self._number, data_block=cell.rows_block)
             )
-
-    def _cell_lines(self, cell: Cell, name: str) -> Iterator[PlanLine]:
-        work = self._works[cell.task]
-        model = next(model for model in self._spec.models if model.name == name)
-        digest = cell_digest(self._spec, work, model)
-        rows = self._rows(cell, work)
-        row, sample = next(rows, (0, Sample("", None, None, {})))
-        for line in planned_lines(self._run, cell):
-            while row < line.r:
-                row, sample = next(rows)
-            key = parse_key(line.k)._replace(model=name)
-            yield msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
 
     def _rows(self, cell: Cell, work: PreparedTask) -> Iterator[tuple[int, Sample]]:
         """Yield the samples with their row numbers, from the stored rows, or from the data file if the run stores none.

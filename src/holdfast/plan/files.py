@@ -31,7 +31,6 @@ from holdfast.records import (
     LINE_BYTES_MAX,
     Block,
     Cell,
-    Reference,
     Row,
     Sample,
     StoredFile,
@@ -302,30 +301,13 @@ def _find_size_problem(path: str, stored: StoredFile) -> str:
 def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[str]:
     """Yield what is wrong with the stored files that rows and examples refer to. Each file is checked once."""
     seen: set[bytes] = set()
-    for reference in _references_of(run, spec, cells, inputs):
-        key = bytes.fromhex(reference.digest)
-        if key in seen:
-            continue
-        seen.add(key)
-        yield from check_blob_files(run, [reference.digest])
-
-
-def _references_of(
-    run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]
-) -> Iterator[Reference]:
-    for task in spec.tasks:
-        if not task.dataset.files:
-            continue
-        mine = [cell for cell in cells if cell.task == task.name]
-        for row in StoredRows(run, mine):
-            yield from _references(row, task.dataset.files)
-        for shot in inputs.get(task.name, TaskInputs()).shots:
-            yield from _references(shot, task.dataset.files)
-
-
-def _references(row: Row, columns: Sequence[str]) -> Iterator[Reference]:
-    for column in columns:
-        for text in references_in(row.get(column)):
-            reference = parse_reference(text)
-            if reference is not None:
-                yield reference
+    for task in (task for task in spec.tasks if task.dataset.files):
+        stored = StoredRows(run, [cell for cell in cells if cell.task == task.name])
+        rows = itertools.chain(stored, inputs.get(task.name, TaskInputs()).shots)
+        values = (row.get(column) for row in rows for column in task.dataset.files)
+        texts = itertools.chain.from_iterable(map(references_in, values))
+        for reference in filter(None, map(parse_reference, texts)):
+            key = bytes.fromhex(reference.digest)  # half the memory of the text: a data set may name millions
+            if key not in seen:
+                seen.add(key)
+                yield from check_blob_files(run, [reference.digest])

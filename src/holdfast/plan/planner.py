@@ -10,6 +10,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -84,7 +85,8 @@ class PreparedTask(msgspec.Struct, frozen=True):
             source, folder = rows_in_memory(self.rows, files=dataset.files), ""
         if dataset.files:
             stored = isinstance(self.rows, StoredRows)
-            columns = FileColumns(dataset.files, folder, self._keep(store), where, dataset.files_root, stored)
+            keep = self.digests.reference if store is None else partial(store.keep, digests=self.digests)
+            columns = FileColumns(dataset.files, folder, keep, where, dataset.files_root, stored)
             source = columns.apply(source)
         every = samples(source, self.columns, where, unique=not surveyed)
         if self.counted is not None:
@@ -106,10 +108,6 @@ class PreparedTask(msgspec.Struct, frozen=True):
                 reference = parse_reference(text)
                 assert reference is not None
                 store.keep(self.shot_files.get(reference, reference), self.digests)
-
-    def _keep(self, store: BlobStore | None) -> Keep:
-        digests = self.digests
-        return digests.reference if store is None else lambda content: store.keep(content, digests)
 
 
 def _count_each(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterator[Sample]:
@@ -155,7 +153,10 @@ def prepare(
         if task.sandbox is not None:
             check_paths(task.sandbox, place)
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
-        _check_roles(solver, spec, f"{place}.solver")
+        for role in solver.roles():
+            if role not in spec.roles:
+                known = ", ".join(sorted(spec.roles)) or "none"
+                raise SpecError(f"{place}.solver: there is no role {role!r}; there are: {known}; add it to `roles`")
         if solver.counts_cost:
             check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent calls no roles
         found: dict[Reference, FileContent] = {}
@@ -179,13 +180,6 @@ def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[st
     if any(not each.is_built_in or each.name == "command" for each in solvers):
         return frozenset()
     return frozenset(spec.roles) - {role for each in solvers for role in each.roles()}
-
-
-def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
-    for role in solver.roles():
-        if role not in spec.roles:
-            known = ", ".join(sorted(spec.roles)) or "none"
-            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
 
 
 def survey(spec: Spec, works: Mapping[str, PreparedTask]) -> int:
@@ -310,18 +304,15 @@ def _plan_lines(
         part = parts[name]
         for model in models_of(spec, work.task):
             first, at = file.count, file.bytes
-            for line in cell_lines(spec, work, model, _stored_samples(folder, spec, work, part), first, part.before):
-                yield msgspec.json.encode(line)
+            if spec.record_data:  # the stored rows: faster than reading the source again, and certainly the same
+                lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
+                every: Iterator[Sample] = (line.sample() for line in lines)
+                every = every if work.counted is None else _count_each(every, work.counted)
+            else:
+                every = work.samples(spec, surveyed=True)
+            for planned in cell_lines(spec, work, model, every, first, part.before):
+                yield msgspec.json.encode(planned)
             cells.append(Cell(name, model.name, first, file.count - first, at, part.at))
-
-
-def _stored_samples(folder: str, spec: Spec, work: PreparedTask, part: _DataPart) -> Iterator[Sample]:
-    """Yield the task's samples from the stored rows: faster than reading the source again, and certainly the same."""
-    if not spec.record_data:
-        return work.samples(spec, surveyed=True)
-    lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
-    every = (line.sample() for line in lines)
-    return every if work.counted is None else _count_each(every, work.counted)
 
 
 def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:
@@ -354,7 +345,7 @@ def _sample_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
 
 
 def _repeat_digest(sample: "xxhash.xxh3_128", repeat: int) -> str:
-    digest = sample.copy()
+    digest = sample.copy()  # the row, which may be long, is hashed once for all repeats
     digest.update(str(repeat).encode())
     return digest.hexdigest()
 

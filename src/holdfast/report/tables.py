@@ -281,7 +281,7 @@ def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
-    line = f"steps: {steps['live']} sent, {steps['replayed']} replayed"
+    line = f"steps: {steps['live']} recorded over all sessions, {steps['replayed']} replayed"
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():

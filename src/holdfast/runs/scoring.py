@@ -89,11 +89,17 @@ async def score(given: Given, place: RunLocation, name: str = "", observe: Obser
 
 def _scored(session: RunSession, engine: Engine, fold: Fold, spent: Amount) -> Scored:
     progress, roles = engine.progress, session.prepared.spec.roles
+    # Answers of tasks without scorers count as unscored if a Python program scored them with functions, which are not
+    # stored. Nothing is left to do for them.
+    skipped = [cell for cell in fold.story.cells if not session.prepared.scorers[cell.task]]
+    unscorable = sum(
+        ordinal in fold.unscored for cell in skipped for ordinal in range(cell.first, cell.first + cell.count)
+    )
     return Scored(
         place=session.place,
         evaluation=fold.evaluation,
         scored=progress.scored,
-        left=len(fold.unscored) - progress.scored,
+        left=len(fold.unscored) - unscorable - progress.scored,
         taken=progress.taken,
         requests=round(spent.requests),
         budget=engine.over_budget,

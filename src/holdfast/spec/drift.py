@@ -47,9 +47,8 @@ def _only_adds(change: Change) -> bool:
 def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:
     for name, kind in field_classes(type(old)):
         was, now = getattr(old, name), getattr(new, name)
-        if _canonical(was) == _canonical(
-            now
-        ):  # compared as JSON: in Python 1 equals True, but a server distinguishes them
+        # Compared as JSON: in Python 1 equals True, but a server distinguishes them.
+        if _canonical(was) == _canonical(now):
             continue
         where = f"{place}.{name}" if place else name
         if kind == "nested":
@@ -62,28 +61,20 @@ def _compare_nested(was: Any, now: Any, where: str) -> Iterator[Change]:
     if isinstance(was, msgspec.Struct) and isinstance(now, msgspec.Struct):
         yield from _compare(was, now, where)
     elif isinstance(was, list | dict) and isinstance(now, list | dict):
-        yield from _compare_named(_by_name(was), _by_name(now), where)
-    else:
-        kind = _most_severe(type(now if was is None else was))
+        before, after = _by_name(was), _by_name(now)
+        for name in [*before, *(name for name in after if name not in before)]:
+            if name in before and name in after:
+                yield from _compare(before[name], after[name], f"{where}.{name}")
+            else:
+                old, new = msgspec.to_builtins(before.get(name)), msgspec.to_builtins(after.get(name))
+                yield Change(f"{where}.{name}", old, new, "result")
+        if list(before) != list(after) and set(before) == set(after):
+            yield Change(f"{where} (order)", list(before), list(after), "result")
+    else:  # a whole part is added or removed: the most severe class among its fields
+        part = type(now if was is None else was)
+        declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
+        kind = max(declared, key=_SEVERITIES.index)
         yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), kind)
-
-
-def _most_severe(part: type[msgspec.Struct]) -> str:
-    """Return the class of adding or removing a whole part: the most severe class among its fields."""
-    declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
-    return max(declared, key=_SEVERITIES.index)
-
-
-def _compare_named(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterator[Change]:
-    for name in [*was, *(name for name in now if name not in was)]:
-        if name in was and name in now:
-            yield from _compare(was[name], now[name], f"{where}.{name}")
-        else:
-            yield Change(
-                f"{where}.{name}", msgspec.to_builtins(was.get(name)), msgspec.to_builtins(now.get(name)), "result"
-            )
-    if list(was) != list(now) and set(was) == set(now):
-        yield Change(f"{where} (order)", list(was), list(now), "result")
 
 
 def _by_name(parts: Any) -> dict[str, Any]:

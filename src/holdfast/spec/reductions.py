@@ -89,19 +89,14 @@ def stored_reductions(spec: Mapping[str, Any]) -> dict[str, tuple[Reduction, ...
 
 
 def _parse_entry(entry: Any, place: str) -> Reduction:
-    if isinstance(entry, str):
-        short = _SHORT.fullmatch(entry)
-        if short is not None:
-            name = next(name for name, sign in _COUNTING.items() if sign == short[1])
-            return Reduction(name, int(short[2]))
-        return _build(entry, {}, place)
+    short = _SHORT.fullmatch(entry) if isinstance(entry, str) else None
+    if short is not None:
+        return Reduction(next(name for name, sign in _COUNTING.items() if sign == short[1]), int(short[2]))
+    entry = {entry: None} if isinstance(entry, str) else entry
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise SpecError(f"{place}: expected a name, or one name with its arguments as in {{pass_at_k: {{k: 5}}}}")
-    ((name, args),) = entry.items()
-    return _build(str(name), args or {}, place)
-
-
-def _build(name: str, args: Any, place: str) -> Reduction:
+    ((key, args),) = entry.items()
+    name, args = str(key), args or {}
     if name not in _NAMES:
         raise SpecError(f"{place}: unknown reducer {name!r}{nearest(name, {*_NAMES, 'pass@5', 'pass^5', 'cons@5'})}")
     if name in _PLAIN:

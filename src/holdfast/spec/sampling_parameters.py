@@ -18,6 +18,7 @@ PER_KEY = "per_key"
 _SIMILARITY_MIN = 0.85
 """Similarity cutoff for did-you-mean."""
 _SHOWN_CHARACTERS = 60
+_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -120,20 +121,26 @@ def wrong_params(params: Mapping[str, Any], unchanged: Mapping[str, Any]) -> Ite
     """A sentence for each known parameter with an impossible value, except values that are `unchanged`."""
     for name, value in params.items():
         rule = RULES.get(name)
-        if rule is None or value is None or (name in unchanged and _is_same(unchanged[name], value)):
+        if rule is None or value is None:
+            continue
+        # Compared as JSON: Python calls 1 and true equal.
+        if name in unchanged and _canonical(unchanged[name]) == _canonical(value):
             continue
         if isinstance(value, str) and value.startswith("${") and value.endswith("}"):
             continue  # a variable: what it holds is only known when a request is made
         if not rule.accepts(value):
-            yield f"params.{name}: expected {rule.expected}, got {_shown(value)}{_hint(rule, value)}"
+            text = msgspec.json.encode(value).decode()
+            shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+            yield f"params.{name}: expected {rule.expected}, got {shown}{_hint(rule, value)}"
 
 
 def unknown_params(params: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each parameter that no common server knows."""
     for name in params:
         if name not in KNOWN:
-            near = _nearest(name)
-            hint = f"did you mean {near!r}?" if near else "check its name in the documentation of the server"
+            plain = name.lower().replace("-", "_")
+            near = difflib.get_close_matches(plain, sorted(KNOWN), n=1, cutoff=_SIMILARITY_MIN)
+            hint = f"did you mean {near[0]!r}?" if near else "check its name in the documentation of the server"
             yield f"params: {name!r} is not a known parameter and is sent unchanged; {hint}"
 
 
@@ -142,21 +149,6 @@ def has_infinite_number(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(has_infinite_number, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Equal as JSON: Python calls 1 and true equal."""
-    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
-
-
-def _nearest(name: str) -> str:
-    plain = name.lower().replace("-", "_")
-    return next(iter(difflib.get_close_matches(plain, sorted(KNOWN), n=1, cutoff=_SIMILARITY_MIN)), "")
-
-
-def _shown(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _hint(rule: Rule, value: Any) -> str:

@@ -36,7 +36,15 @@ def select(spec: Spec, selection: Selection) -> Spec:
         raise SpecError(f"--limit {selection.limit}: at least 1")
     models = _select_named("model", selection.models, spec.models)
     left = {model.name for model in models}
-    tasks = _restrict_models(left, _select_named("task", selection.tasks, spec.tasks))
+    tasks = []
+    for task in _select_named("task", selection.tasks, spec.tasks):
+        # Remove the other models from the tasks: the spec of a run may only name models that it has.
+        mine = None if task.models is None else [name for name in task.models if name in left]
+        if mine is None or mine:
+            tasks.append(task if mine == task.models else msgspec.structs.replace(task, models=mine))
+    if not tasks:
+        named = ", ".join(sorted(left))
+        raise SpecError(f"--model {named}: no task runs with it; see `models` of the tasks in the spec")
     return msgspec.structs.replace(
         spec,
         tasks=tasks,
@@ -57,18 +65,3 @@ def _select_named(kind: str, names: Sequence[str], parts: Sequence[T]) -> list[T
 def _matches(pattern: str, name: str, known: set[str]) -> bool:
     """A name matches the part with that name; if there is none, all sweep variants of it."""
     return name == pattern or (pattern not in known and base_of(name, {pattern: None}) == pattern)
-
-
-def _restrict_models(models: set[str], tasks: Sequence[Task]) -> list[Task]:
-    """Remove the other models from the tasks: the spec of a run may only name models that it has."""
-    found = []
-    for task in tasks:
-        mine = None if task.models is None else [name for name in task.models if name in models]
-        if mine is None or mine == task.models:
-            found.append(task)
-        elif mine:
-            found.append(msgspec.structs.replace(task, models=mine))
-    if not found:
-        named = ", ".join(sorted(models))
-        raise SpecError(f"--model {named}: no task runs with it; see `models` of the tasks in the spec")
-    return found

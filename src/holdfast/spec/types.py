@@ -55,20 +55,14 @@ def field_classes(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str | None]
     """Yield each field's name and class; the class is None if the field declares none."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for each in msgspec.structs.fields(kind):
-        yield each.name, _declared_class(hints[each.name])
+        metas = (meta for meta in getattr(hints[each.name], "__metadata__", ()) if isinstance(meta, msgspec.Meta))
+        declared = (str(meta.extra["class"]) for meta in metas if meta.extra)
+        yield each.name, next((name for name in declared if name in CLASSES or name == "nested"), None)
 
 
 def nested_type(kind: type[msgspec.Struct], name: str) -> type[msgspec.Struct] | None:
     """Return the struct type of a field, also inside a list, dict or optional; None if there is none."""
     return _struct_in(typing.get_type_hints(kind)[name])
-
-
-def _declared_class(hint: Any) -> str | None:
-    for meta in getattr(hint, "__metadata__", ()):
-        extra = meta.extra if isinstance(meta, msgspec.Meta) else None
-        if extra and (extra["class"] in CLASSES or extra["class"] == "nested"):
-            return str(extra["class"])
-    return None
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:

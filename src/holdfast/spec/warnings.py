@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.spec.providers import needs_key, placed_models, unset_variable
 from holdfast.spec.sampling_parameters import unknown_params
-from holdfast.spec.types import Model, Spec, Task
+from holdfast.spec.types import Spec
 
 _WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
 _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
@@ -16,21 +16,19 @@ def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
     """Return the warnings, each with its place in the spec and a remedy."""
     found: list[str] = []
     for index, task in enumerate(spec.tasks):
-        found += _check_templates(task, f"tasks[{index}]")
+        templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
+        templates |= {f"messages[{i}].content": message.get("content") for i, message in enumerate(task.messages)}
+        for name, text in templates.items() if task.template == "fields" else ():
+            for field, column in _half_fields(text) if isinstance(text, str) else ():
+                problem = f"{field!r} has only one brace and is sent unchanged"
+                found.append(f"tasks[{index}].{name}: {problem}; if {column!r} is a column, write {{{column}}}")
     for place, model in placed_models(spec).items():
-        found += _check_model(model, place, environ)
+        variable = unset_variable(model, environ)
+        if variable and not needs_key(model):  # a model that needs a key is an error, not a warning
+            unset = f"the environment variable {variable} is not set; requests are sent without a key"
+            found.append(f"{place}.api_key_env: {unset}")
+        found += [f"{place}.{warning}" for warning in unknown_params(model.params)]
     return found
-
-
-def _check_templates(task: Task, place: str) -> Iterator[str]:
-    if task.template != "fields":
-        return
-    templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
-    templates |= {f"messages[{i}].content": message.get("content") for i, message in enumerate(task.messages)}
-    for name, text in templates.items():
-        for field, column in _half_fields(text) if isinstance(text, str) else ():
-            advice = f"if {column!r} is a column, write {{{column}}}"
-            yield f"{place}.{name}: {field!r} has only one brace and is sent unchanged; {advice}"
 
 
 def _half_fields(text: str) -> Iterator[tuple[str, str]]:
@@ -49,10 +47,3 @@ def _half_fields(text: str) -> Iterator[tuple[str, str]]:
         half = _OPENING.match(text, at) or _CLOSING.search(text[: at + 1])
         if half is not None:
             yield half[0], half[1]
-
-
-def _check_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
-    variable = unset_variable(model, environ)
-    if variable and not needs_key(model):  # a model that needs a key is an error, not a warning
-        yield f"{place}.api_key_env: the environment variable {variable} is not set; requests are sent without a key"
-    yield from (f"{place}.{warning}" for warning in unknown_params(model.params))

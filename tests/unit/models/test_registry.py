@@ -90,8 +90,10 @@ def test_an_installed_package_offers_a_provider(function: str, monkeypatch: pyte
     install("theirs", f"{OWN}:{function}", monkeypatch)
     assert ask_once("theirs").text == {"shout": "HELLO", "make_named": "m1"}[function]
     known = "anthropic, google, litellm, mock, openai, theirs"
-    with pytest.raises(UnknownProviderError, match=rf"did you mean 'theirs'\?; use {known} or module:function"):
+    with pytest.raises(UnknownProviderError, match=r"provider 'thiers' is not known; did you mean 'theirs'\?$"):
         make_provider(Connection("thiers", "m"))
+    with pytest.raises(UnknownProviderError, match=rf"provider 'x' is not known; use {known} or module:function$"):
+        make_provider(Connection("x", "m"))
     assert asyncio.run(open_batches(Connection("theirs", "m1")).find(JobMark("token", 1, 0.0))).id == ""
 
 

@@ -63,7 +63,7 @@ def test_an_interrupted_run_is_told_with_what_is_kept_and_how_to_go_on(tmp_path:
     (found,) = findings(tmp_path)
     assert (found.run, found.safe) == ("cut", False)
     assert found.what.startswith("interrupted")
-    assert f"2/{ROWS} kept" in found.what
+    assert f"2 of {ROWS} answers kept" in found.what
     assert found.command.startswith("holdfast resume cut")
 
 
@@ -71,7 +71,10 @@ def test_cancelled_and_stopped_runs_are_told_with_their_reason(tmp_path: Path) -
     stopped(tmp_path, "one", cancelled=True)
     stopped(tmp_path, "two")
     told = {found.run: found.what for found in findings(tmp_path)}
-    assert told == {"one": f"cancelled: by the test, 0/{ROWS} kept", "two": f"interrupted: by the test, 0/{ROWS} kept"}
+    assert told == {
+        "one": f"cancelled: by the test, 0 of {ROWS} answers kept",
+        "two": f"interrupted: by the test, 0 of {ROWS} answers kept",
+    }
 
 
 def test_a_failed_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +85,7 @@ def test_a_failed_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(RuntimeError):
         completed(tmp_path, "bad")
     (found,) = findings(tmp_path)
-    assert found.what == f"failed: RuntimeError: a mistake of ours, 0/{ROWS} kept"
+    assert found.what == f"failed: RuntimeError: a mistake of ours, 0 of {ROWS} answers kept"
 
 
 def test_every_command_that_is_offered_can_be_copied(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -26,10 +26,10 @@ from holdfast.runs import Given
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import estimate, read_prompts
 from holdfast.runs.execution.preparation import check_servers
-from holdfast.runs.replay import Replay, open_replay, play, replay_in_debugger
+from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
-from holdfast.spec import Model, Spec, find_warnings, missing_keys
+from holdfast.spec import Spec, find_warnings, missing_keys
 
 _SAMPLES_SHOWN = 3
 _MESSAGES_MAX = 50
@@ -128,7 +128,7 @@ def _preview_cells(name: str, work: PreparedTask, spec: Spec) -> Iterator[CellPr
     repeats = work.task.repeats
     keys, tokens = prompts.rows * repeats, prompts.tokens * repeats
     for model in models_of(spec, work.task):
-        input_dollars, output_dollars_max = _estimate_cost(model, keys, tokens)
+        most = output_limit(model.params)
         yield CellPreview(
             name,
             model.name,
@@ -137,17 +137,10 @@ def _preview_cells(name: str, work: PreparedTask, spec: Spec) -> Iterator[CellPr
             tokens,
             model.params,
             prompts.first,
-            input_dollars,
-            output_dollars_max,
+            model.dollars(Usage(tokens, requests=keys)),
+            None if most is None else model.dollars(Usage(0, keys * most)),
             prompts.files * repeats,
         )
-
-
-def _estimate_cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
-    """The cost of the input, and the most that the output can cost; None where that is not known."""
-    most = output_limit(model.params)
-    input_dollars = model.dollars(Usage(input_tokens, requests=keys))
-    return input_dollars, None if most is None else model.dollars(Usage(0, keys * most))
 
 
 def replay_sample(
@@ -162,20 +155,17 @@ def replay_sample(
     if result is None:
         print_line("the debugger was quit before the sample ended")
         return 0
-    for line in _format_replay(result, partial(blob_size, place.folder)):
-        print_line(line)
+    unused = counted(result.orphaned, "recorded step")
+    print_line(f"{counted(result.replayed, 'step')} replayed, {unused} left unused by the code; no request was sent")
+    if result.asked is not None:
+        print_line("the code then sends a request that is not recorded:")
+        for message in itertools.islice(result.asked, _MESSAGES_MAX):
+            text = content_text(message.get("content"), partial(blob_size, place.folder))
+            print_line(f"  {message.get('role')}: {text}")
+    elif result.answer is not None:
+        print_line(f"answer: {result.answer.text}")
+    elif result.failure is not None:
+        for line in (f"{result.failure.kind}: {result.failure.message}", *result.failure.detail.splitlines()):
+            print_line(line)
     # A step that is not recorded ends a replay, but is no fault of the code.
     return int(result.failure is not None and result.asked is None)
-
-
-def _format_replay(result: Replay, size_of: Callable[[str], int | None]) -> Iterator[str]:
-    yield f"{counted(result.replayed, 'step')} replayed, {result.orphaned} not requested; no request was sent"
-    if result.asked is not None:
-        yield "the code then sends a request that is not recorded:"
-        for message in itertools.islice(result.asked, _MESSAGES_MAX):
-            yield f"  {message.get('role')}: {content_text(message.get('content'), size_of)}"
-    elif result.answer is not None:
-        yield f"answer: {result.answer.text}"
-    elif result.failure is not None:
-        yield f"{result.failure.kind}: {result.failure.message}"
-        yield from result.failure.detail.splitlines()

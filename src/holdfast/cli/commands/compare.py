@@ -5,6 +5,7 @@ comparable if rows with the same id are equal and scorers with the same name are
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
@@ -14,37 +15,14 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
 from holdfast.report import Grid, counted, first_line
-from holdfast.report.compare.comparison import (
-    Adjustment,
-    ChangedKey,
-    Comparison,
-    adjust_p_values,
-    compare,
-    differing_scorers,
-)
+from holdfast.report.compare.comparison import Adjustment, Comparison, adjust_p_values, compare, differing_scorers
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
 
-_COLUMNS = (
-    "task",
-    "first",
-    "second",
-    "scorer",
-    "was",
-    "is",
-    "difference",
-    "95% interval",
-    "test",
-    "p",
-    "adjusted p",
-    "effect",
-    "n",
-    "wins",
-    "losses",
-    "ties",
-)
+_TITLES = ("task", "first", "second", "scorer")
+_STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "effect", "n", "wins", "losses", "ties")
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
@@ -70,14 +48,27 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         raise UsageError(f"--adjust {options.adjust}: there is no such method{nearest(options.adjust, _ADJUSTMENTS)}")
     with opened_runs(names, store) as runs:
         sides = all_sides(runs, options.evaluation)
-        every = list(_comparisons(sides))
-        found = [each for each in every if _is_chosen(each, options.scorer)]
+        first, *others = sides
+        pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
+        every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare(*pair)]
+        found = [
+            each
+            for each in every
+            if options.scorer in (None, each.scorer) or each.scorer.startswith(f"{options.scorer} ")
+        ]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
         doubts += without_groups(runs)
         doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
+    if not found and options.scorer is not None:
+        raise UsageError(f"--scorer {options.scorer}: nothing to compare under that name; leave it out to see all")
+    if not found and len(names) == 1:
+        other = f"name a second run: holdfast compare {names[0]} OTHER"
+        raise UsageError(f"{names[0]} has one model for each task and no variants; {other}")
     if not found:
-        raise UsageError(_explain_nothing(names, options.scorer))
+        raise UsageError(
+            f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
+        )
     found = adjust_p_values(found, cast(Adjustment, options.adjust))
     if as_json:
         limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
@@ -87,24 +78,17 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
     for doubt in doubts:
         warn(doubt)
     several = len({_common_model(each) for each in found} - {""}) > 1
-    print_table(_table(found, several))
+    rows = list(map(_row, found))
+    titles: Sequence[str] = _TITLES
+    if several:
+        titles = ("task", "model", *_TITLES[1:])
+        rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
+    print_table(Grid((*titles, *_STATS), rows, titles=len(titles), right=_STATS, whole=("scorer",)))
     print_line("")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
         print_line(line, "dim")
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
-
-
-def _is_chosen(each: Comparison, scorer: str | None) -> bool:
-    return scorer is None or each.scorer == scorer or each.scorer.startswith(f"{scorer} ")
-
-
-def _comparisons(sides: Sequence[Mapping[CellName, SideAnswers]]) -> Iterator[Comparison]:
-    """Compare the first run with each other one; of a single run, its models and variants."""
-    first, *others = sides
-    several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
-    for one, other in (pair for pairs in several for pair in pairs):
-        yield from compare(one, other)
 
 
 def _describe_unmatched(
@@ -126,15 +110,6 @@ def _describe_unmatched(
                 yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
 
 
-def _explain_nothing(names: Sequence[str], scorer: str | None) -> str:
-    if scorer is not None:
-        return f"--scorer {scorer}: nothing to compare under that name; leave it out to see all"
-    if len(names) == 1:
-        other = f"name a second run: holdfast compare {names[0]} OTHER"
-        return f"{names[0]} has one model for each task and no variants; {other}"
-    return f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
-
-
 def _common_model(each: Comparison) -> str:
     """The model, if both sides have the same one; else empty."""
     return each.first.model if each.first.model == each.second.model else ""
@@ -144,15 +119,6 @@ def _format_title(each: Comparison, task: str, several: bool) -> str:
     """Task and scorer of a comparison, with the model if `several` models are compared with themselves."""
     model = f"/{_common_model(each)}" if several and _common_model(each) else ""
     return f"{task}{model} {each.scorer}"
-
-
-def _table(found: Sequence[Comparison], several: bool) -> Grid:
-    rows = list(map(_row, found))
-    columns: Sequence[str] = _COLUMNS
-    if several:
-        columns = (*columns[:1], "model", *columns[1:])
-        rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
-    return Grid(columns, rows, titles=4 + several, right=_COLUMNS[4:], whole=("scorer",))
 
 
 def _row(each: Comparison) -> list[str]:
@@ -216,16 +182,13 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     print_line("")
     print_line(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
-        print_line(f"  {_name(shift)}  {shift.before} -> {shift.after}")
+        name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
+        print_line(f"  {name}  {shift.before} -> {shift.after}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
     if len(each.changed) > limit:
-        print_line(f"  … and {len(each.changed) - limit} more; see them with --limit")
-
-
-def _name(shift: ChangedKey) -> str:
-    return shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
+        print_line(f"  … and {len(each.changed) - limit} more; to list all, add --limit {len(each.changed)}")
 
 
 @contextlib.contextmanager
@@ -249,13 +212,10 @@ def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, 
         for task, several in run.reductions().items():
             reductions.setdefault(task, {}).update(dict.fromkeys(several))
     how = {task: tuple(several) for task, several in reductions.items()}
-    return [sides_of(name, run.lines(evaluation), how) for name, run in zip(_names(runs), runs, strict=True)]
-
-
-def _names(runs: Sequence[Run]) -> list[str]:
-    """The ids of runs; with the experiment where two runs have the same id."""
     ids = [run.run_id for run in runs]
-    return [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+    # Two runs may have the same id in different experiments.
+    names = [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+    return [sides_of(name, run.lines(evaluation), how) for name, run in zip(names, runs, strict=True)]
 
 
 def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:

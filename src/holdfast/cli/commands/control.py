@@ -5,7 +5,7 @@ A journal has one writer: a live run writes tags and notes itself, on request. W
 
 import asyncio
 
-from holdfast.cli.output import jobs_line, print_line, resume_command
+from holdfast.cli.output import jobs_line, print_line
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
 from holdfast.runs import Run, RunLocation, default_store, find_run
@@ -20,7 +20,7 @@ from holdfast.state import standing_of
 def cancel_run(name: str, store: str | None) -> int:
     place = _find_live(name, store)
     _send_to_live(place, ControlRequest("cancel"))
-    print_line(f"{place.run_id} is stopping; its answers are kept. Continue with: {resume_command(place)}")
+    print_line(f"{place.run_id} is stopping; its answers are kept. Continue with: {place.command('resume')}")
     with Run(place) as run:
         jobs = run.jobs()
     if jobs:
@@ -72,7 +72,9 @@ def _send_to_live(place: RunLocation, request: ControlRequest) -> None:
         with Run(place) as run:
             if not run.has_begun:
                 raise not_started_error(place)
-        raise UsageError(f"{place.run_id} is not running; to continue it: {resume_command(place)}")
+            if run.status()[0] == "completed":
+                raise UsageError(f"{place.run_id} is completed: no process is working on it")
+        raise UsageError(f"{place.run_id} is not running; to continue it: {place.command('resume')}")
     reply = send_control_request(place.folder, request)
     if reply is None:
         raise UsageError(f"{place.run_id} does not respond: see `holdfast doctor {place.run_id}`")

@@ -9,7 +9,7 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
-from holdfast.report import CostLine, CostReport, Grid, counted, dollars, short, unpriced_line
+from holdfast.report import Grid, counted, dollars, short, unpriced_line
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
 from holdfast.runs.costs import costs_of, load_observed_usage
@@ -21,7 +21,7 @@ _GUESSED = ("answers", "requests", "input", "output", "cost")
 
 
 def print_costs(names: Sequence[str], overrides: Overrides, store: str | None, as_json: bool) -> int:
-    specs = [name for name in names if _is_spec(name)]
+    specs = [name for name in names if name.endswith(_SPECS) and not is_url(name) and not os.path.isdir(name)]
     if not specs:
         if overrides.sets:
             raise UsageError("--set changes a spec: use it to estimate a spec, not with runs")
@@ -33,10 +33,6 @@ def print_costs(names: Sequence[str], overrides: Overrides, store: str | None, a
     return 0
 
 
-def _is_spec(name: str) -> bool:
-    return name.endswith(_SPECS) and not is_url(name) and not os.path.isdir(name)
-
-
 def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
     with ExitStack() as stack:
         runs = [stack.enter_context(run_to_read(name, store)) for name in dict.fromkeys(names)]
@@ -46,29 +42,34 @@ def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    columns = ("task", "model", "role", *_USED)
-    print_table(Grid(columns, map(_row, report.lines), titles=2, right=_USED))
-    for line in _format_totals(report):
-        print_line(line)
-
-
-def _row(line: CostLine) -> tuple[str, ...]:
-    usage, cost = line.usage, line.cost
-    each = line.dollars_per_sample
-    return (
-        line.task,
-        line.model,
-        line.role,
-        str(line.requests),
-        short(usage.input_tokens),
-        _format_count(usage.cached_tokens),
-        short(usage.output_tokens),
-        _format_count(usage.reasoning_tokens),
-        str(cost) or "no price",
-        "" if each is None else dollars(each),
-        _format_value(line.saved.tokens, cost.saved_dollars),
-        _format_value(line.orphaned.tokens, cost.orphaned_dollars),
-    )
+    rows = []
+    for line in report.lines:
+        usage, each = line.usage, line.dollars_per_sample
+        numbers = (
+            str(line.requests),
+            short(usage.input_tokens),
+            _format_count(usage.cached_tokens),
+            short(usage.output_tokens),
+            _format_count(usage.reasoning_tokens),
+            str(line.cost) or "no price",
+            "" if each is None else dollars(each),
+            _format_value(line.saved.tokens, line.cost.saved_dollars),
+            _format_value(line.orphaned.tokens, line.cost.orphaned_dollars),
+        )
+        rows.append((line.task, line.model, line.role, *numbers))
+    print_table(Grid(("task", "model", "role", *_USED), rows, titles=2, right=_USED))
+    cost, several = report.cost, f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
+    total = f"{counted(report.requests, 'request')}{several}, {counted(report.finished, 'answer')}"
+    print_line(f"{total}: {dollars(cost.dollars)}" if cost.dollars is not None else f"{total}; no price is known")
+    if cost.saved_dollars:
+        print_line(f"replay saved {dollars(cost.saved_dollars)}: recorded answers were not requested again")
+    if cost.orphaned_dollars:
+        paid = dollars(cost.orphaned_dollars)
+        print_line(f"{paid} were paid for recorded answers that the code did not request again")
+    if cost.unpriced:
+        print_line(unpriced_line(cost.unpriced))
+    for name, limit in report.limits.items():
+        print_line(f"limits.run.{name} is {limit:g}")
 
 
 def _format_count(count: int) -> str:
@@ -78,20 +79,6 @@ def _format_count(count: int) -> str:
 def _format_value(tokens: int, amount: float | None) -> str:
     """Dollars if there is a price, else tokens; empty for 0 tokens."""
     return "" if not tokens else f"{short(tokens)} tokens" if amount is None else dollars(amount)
-
-
-def _format_totals(report: CostReport) -> Iterator[str]:
-    cost, runs = report.cost, f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
-    total = f"{counted(report.requests, 'request')}{runs}, {counted(report.finished, 'answer')}"
-    yield f"{total}: {dollars(cost.dollars)}" if cost.dollars is not None else f"{total}; no price is known"
-    if cost.saved_dollars:
-        yield f"replay saved {dollars(cost.saved_dollars)}: recorded answers were not requested again"
-    if cost.orphaned_dollars:
-        yield f"{dollars(cost.orphaned_dollars)} were paid for recorded answers that the code did not request again"
-    if cost.unpriced:
-        yield unpriced_line(cost.unpriced)
-    for name, limit in report.limits.items():
-        yield f"limits.run.{name} is {limit:g}"
 
 
 def _print_estimate(path: str, overrides: Overrides, store: str | None, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.commands.init import sums
 from holdfast.cli.output import print_line, print_table
 from holdfast.records import Answer, Sample
 from holdfast.report import counted, report_table, tokens
-from holdfast.runs import Run, RunSummary, find_run
+from holdfast.runs import Run, find_run
 from holdfast.solve import Context
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 
@@ -38,7 +38,7 @@ def run_demo(samples: int, keep: bool) -> int:
     behaviour = Behaviour(latency_seconds=0.05, jitter_seconds=0.05, wrong_rate=0.1, seed=3)
     try:
         with start_server_process(behaviour) as server:
-            return _demo(folder, samples, server)
+            return _kill_and_repeat(folder, samples, server)
     finally:
         if keep:
             print_line(f"The demo's files are in {folder}")
@@ -46,7 +46,7 @@ def run_demo(samples: int, keep: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _demo(folder: str, samples: int, server: ServerProcess) -> int:
+def _kill_and_repeat(folder: str, samples: int, server: ServerProcess) -> int:
     store = os.path.join(folder, "runs")
     spec = _write_spec(folder, samples, server.base_url)
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
@@ -65,10 +65,6 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
         return again.returncode
-    return _print_result(store, samples, before, server)
-
-
-def _print_result(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
     requests = server.stats().requests
     with Run(find_run(store, _RUN_ID)) as run:
         report = run.report()

@@ -5,7 +5,7 @@ baseline has a task, model or scorer that the run lacks, or if the baseline is u
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -67,16 +67,23 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     names = [name] if options.baseline is None else [name, options.baseline]
     with opened_runs(names, store) as runs:
         every = zip(runs, all_sides(runs, options.evaluation), strict=True)
-        sides = [_with_scorers(run, each, options.evaluation) for run, each in every]
+        sides = []
+        for run, cells in every:  # only tasks that have scorers in the evaluation: in others there is nothing to judge
+            tasks = {each["task"] for each in run.scorer_identities(options.evaluation) if "task" in each}
+            sides.append({cell: each for cell, each in cells.items() if not tasks or cell[0] in tasks})
         mine = _select(sides[0], options, runs[0].run_id)
         if len(runs) == 1:
-            found, notes = _by_level(mine, options, bar), list[str]()
+            found, notes = list[GateVerdict](), list[str]()
+            for answers in mine.values():
+                measures = _measures_to_judge(answers, options.scorer).values()
+                found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
         else:
             found, notes = _by_baseline(runs, (mine, sides[1]), options, bar)
             notes += without_data(runs)
         notes += without_groups(runs)
     if not found:
-        raise UsageError(f"{name}: no scorer gave a number{_named(options.scorer)}, so there is nothing to judge")
+        named = "" if options.scorer is None else f" under the name {options.scorer}"
+        raise UsageError(f"{name}: no scorer gave a number{named}, so there is nothing to judge")
     passed = all(each.passed for each in found)
     if as_json:
         print_json({"passed": passed, "verdicts": found, "bar": bar, "warnings": notes})
@@ -88,12 +95,6 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     for each in found:
         print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
-
-
-def _with_scorers(run: Run, sides: Mapping[CellName, SideAnswers], evaluation: str) -> dict[CellName, SideAnswers]:
-    """The tasks that have scorers in the evaluation: there is nothing to judge in others."""
-    tasks = {each["task"] for each in run.scorer_identities(evaluation) if "task" in each}
-    return {cell: each for cell, each in sides.items() if not tasks or cell[0] in tasks}
 
 
 def _select(sides: Mapping[CellName, SideAnswers], options: GateOptions, run: str) -> dict[CellName, SideAnswers]:
@@ -108,15 +109,6 @@ def _select(sides: Mapping[CellName, SideAnswers], options: GateOptions, run: st
         for (task, model), each in sides.items()
         if options.task in (None, task) and options.model in (None, model)
     }
-
-
-def _by_level(mine: Mapping[CellName, SideAnswers], options: GateOptions, bar: GateRule) -> list[GateVerdict]:
-    return [
-        judge_level(each, measure, bar)
-        for each in mine.values()
-        for measure in _measures_to_judge(each, options.scorer).values()
-        if _is_judgeable(measure)
-    ]
 
 
 def _measures_to_judge(answers: SideAnswers, scorer: str | None) -> dict[str, Measure]:
@@ -150,7 +142,11 @@ def _by_baseline(
         if options.task in (None, task) and (not same_model or model == options.model)
     }
     pairs = list(pairs_between(theirs, mine))
-    _refuse_unmatched(theirs, pairs, run)
+    matched = {(first.side.task, first.side.model) for first, _ in pairs}
+    for task, model in theirs:
+        if (task, model) not in matched:  # a task that was dropped must not pass unnoticed
+            advice = "choose what to judge with --task or --model"
+            raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
     measures = [
         (second, name, _matching_measure(second, measure, options.scorer), measure)
         for first, second in pairs
@@ -161,10 +157,18 @@ def _by_baseline(
     if reasons:
         raise UsageError("; ".join(reasons))
     found = []
-    for second, _, own, measure in measures:
-        _refuse_unfinished(baseline, second.side.task, measure, own, bar)
+    notes: dict[str, None] = {}
+    for second, name, own, measure in measures:
+        unscored = sum(pair in own.values or pair in own.missing for pair in measure.missing)
+        if unscored > bar.missing_max:
+            keys = f"{counted(unscored, 'key')} of {second.side.task} without a score by {measure.name}"
+            _refuse_baseline(baseline, keys, ", or accept them with --missing-max")
         found.append(judge_against(second, own, measure, bar))
-    return found, list(dict.fromkeys(_left_out(measures)))
+        gone = sum(pair not in own.values and pair not in own.missing for pair in (*measure.values, *measure.missing))
+        if gone:
+            keys = f"{counted(gone, 'key')} of the baseline that are not in the run's plan"
+            notes[f"{second.side.task} {name}: judged without {keys}"] = None
+    return found, list(notes)
 
 
 def _baseline_measures(baseline: Run, answers: SideAnswers, scorer: str | None) -> dict[str, Measure]:
@@ -187,39 +191,9 @@ def _matching_measure(answers: SideAnswers, theirs: Measure, scorer: str | None)
     return mine
 
 
-def _refuse_unmatched(
-    theirs: Mapping[CellName, SideAnswers], pairs: Sequence[tuple[SideAnswers, SideAnswers]], run: Run
-) -> None:
-    """Raise UsageError for a cell that only the baseline has: a task that was dropped must not pass unnoticed."""
-    matched = {(first.side.task, first.side.model) for first, _ in pairs}
-    for task, model in theirs:
-        if (task, model) not in matched:
-            advice = "choose what to judge with --task or --model"
-            raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
-
-
-def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure, bar: GateRule) -> None:
-    missing = sum(pair in mine.values or pair in mine.missing for pair in theirs.missing)
-    if missing > bar.missing_max:
-        keys = f"{counted(missing, 'key')} of {task} without a score by {theirs.name}"
-        _refuse_baseline(baseline, keys, ", or accept them with --missing-max")
-
-
 def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
     advice = f"continue it: {baseline.place.command('resume')}{otherwise}"
     raise UsageError(f"the baseline {baseline.run_id} has {keys}, so it cannot be a baseline; {advice}")
-
-
-def _left_out(measures: Sequence[tuple[SideAnswers, str, Measure, Measure]]) -> Iterator[str]:
-    for second, name, mine, measure in measures:
-        gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
-        if gone:
-            keys = counted(gone, "key")
-            yield f"{second.side.task} {name}: judged without {keys} of the baseline that are not in the run's plan"
-
-
-def _named(scorer: str | None) -> str:
-    return "" if scorer is None else f" under the name {scorer}"
 
 
 def _row(each: GateVerdict, bar: GateRule) -> list[str]:

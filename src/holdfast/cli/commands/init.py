@@ -47,7 +47,9 @@ _WORDS = [
 
 def write_example(folder: str) -> None:
     """Write a spec and its data. Raises UsageError instead of changing files that exist."""
-    files = {"eval.yaml": _SPEC, "words.jsonl": _words()}
+    targets = [*_WORDS[:-2], *_WORDS[:2]]  # two wrong ones, so that the report has wrong answers to look at
+    rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
+    files = {"eval.yaml": _SPEC, "words.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
             raise UsageError(
@@ -66,13 +68,6 @@ def write_example(folder: str) -> None:
     print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 
 
-def _words() -> str:
-    """Words to repeat. The last two rows expect other words, so that the report has wrong answers to look at."""
-    targets = [*_WORDS[:-2], *_WORDS[:2]]
-    rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def sums(count: int, seed: int = 7) -> str:
     """Rows of small sums, the same for the same seed."""
     chance = random.Random(seed)
@@ -89,10 +84,7 @@ def print_schema() -> None:
     schema = msgspec.json.schema(Spec)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     properties = schema["$defs"]["Spec"]["properties"]
-    properties["defaults"] = {
-        "type": "object",
-        "description": "Default values for tasks and models.",
-    }
+    properties["defaults"] = {"type": "object", "description": "Default values for tasks and models."}
     schema["$defs"]["Model"].pop("required")  # the name defaults to the model, the provider may be in defaults
     schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
     print_json(schema)

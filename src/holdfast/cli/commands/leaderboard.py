@@ -41,8 +41,12 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
         doubts += without_groups(runs)
     found = list(leaderboards(sides, costs, options.task, options.scorer))
     if not found:
-        known = {task: None for each in sides for task, _ in each}
-        raise UsageError(_explain_nothing(names, options, list(known)))
+        known = {task for each in sides for task, _ in each}
+        if options.task is not None and options.task not in known:
+            raise UsageError(f"--task {options.task}: there is no such task{nearest(options.task, known)}")
+        if options.scorer is not None:
+            raise UsageError(f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all")
+        raise UsageError(f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank")
     alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
     doubts += [f"{each}: two models have no key in common, so they are not compared" for each in alone]
     left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
@@ -55,25 +59,25 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
     _print(found, options.format, several=len(names) > 1)
 
 
-def _explain_nothing(names: Sequence[str], options: LeaderboardOptions, tasks: Sequence[str]) -> str:
-    if options.task is not None and options.task not in tasks:
-        return f"--task {options.task}: there is no such task{nearest(options.task, set(tasks))}"
-    if options.scorer is not None:
-        return f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all"
-    return f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank"
-
-
 def _print(found: Sequence[Board], form: str, several: bool) -> None:
     if form == "csv":
         with end_quietly():
             writer = csv.writer(sys.stdout)
             writer.writerow([*_TITLES, *_EXACT])
-            writer.writerows(
-                [*map(escape_formula, _titles(board, each)), *_exact(each)] for board, each in _lines(found)
-            )
+            for board, each in _lines(found):
+                summary = each.summary
+                exact: list[object] = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
+                exact += [each.missing, each.cost.dollars, summary.groups]
+                writer.writerow([*map(escape_formula, _titles(board, each)), *exact])
         return
     shown = [i for i, title in enumerate(_TITLES) if several or title != "run"]
-    rows = [[*(_titles(*line)[i] for i in shown), *_numbers(line[1])] for line in _lines(found)]
+    rows = []
+    for board, each in _lines(found):
+        summary, titles = each.summary, _titles(board, each)
+        mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
+        interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+        numbers = [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]
+        rows.append([*(titles[i] for i in shown), *numbers])
     titles = [_TITLES[i] for i in shown]
     kept = [
         i for i, name in enumerate((*titles, *_NUMBERS)) if name not in ("no score", "cost") or any(r[i] for r in rows)
@@ -95,16 +99,3 @@ def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:
 
 def _titles(board: Board, each: Ranked) -> list[str]:
     return [board.task, board.scorer, str(each.rank), each.model, each.run]
-
-
-def _exact(each: Ranked) -> list[object]:
-    summary = each.summary
-    numbers = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
-    return [*numbers, each.missing, each.cost.dollars, summary.groups]
-
-
-def _numbers(each: Ranked) -> list[str]:
-    summary = each.summary
-    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
-    return [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]

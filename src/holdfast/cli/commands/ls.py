@@ -56,7 +56,13 @@ def print_runs(store: str | None, chosen: RunFilter, as_json: bool) -> None:
         _explain_none(where, len(every))
     else:
         columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
-        print_table(_grid(columns, map(_store_row, found), found, right=("done", "failed", "size"), whole=("run",)))
+        rows = []
+        for run in found:
+            status = status_text(run.status, run.failed, run.planned) + (", damaged" if run.damage else "")
+            counts = f"{run.finished}/{run.planned}", str(run.failed or ""), human_bytes(run.bytes)
+            created = run.created[:16].replace("T", " ")
+            rows.append((run.run_id, run.experiment, status, *counts, created, " ".join(run.tags)))
+        print_table(_grid(columns, rows, found, right=("done", "failed", "size"), whole=("run",)))
 
 
 def _print_mirror(url: str, chosen: RunFilter, as_json: bool) -> None:
@@ -82,7 +88,16 @@ def _print_mirror(url: str, chosen: RunFilter, as_json: bool) -> None:
         return
     inexact = {folder for folder, each in counted_runs.items() if not each.exact}
     columns = ("run", "experiment", "status", "done", "failed", "last heartbeat", "url")
-    rows = (_mirror_row(run, run.folder in inexact) for run in found)
+    rows = []
+    for run in found:
+        done, failed, heartbeat = "?", "?", "never"
+        if run.updated:
+            done = f"{run.finished}{'*' if run.folder in inexact else ''}/{run.planned}"
+            failed = str(run.failed or "")
+            age = time.time() - datetime.fromisoformat(run.updated).timestamp()
+            heartbeat = f"{duration(max(age, 0.0))} ago"
+        status = status_text(run.status, run.failed, run.planned)
+        rows.append((run.run_id, run.experiment, status, done, failed, heartbeat, run.folder))
     print_table(_grid(columns, rows, found, right=("done", "failed"), whole=("run", "url")))
     if any(run.folder in inexact for run in found):
         print_line("*: at least; not all records could be read, so the counts are those of the last heartbeat")
@@ -112,30 +127,10 @@ def _grid(
     right: Iterable[str],
     whole: Iterable[str],
 ) -> Grid:
-    """A table with coloured statuses."""
-    styles = {(number, "status"): _style(run) for number, run in enumerate(runs)}
+    """A table with coloured statuses: red for failed or damaged, yellow for incomplete, green for completed."""
+    tones = [status_tone(run.status, run.failed, run.planned) for run in runs]
+    styles = {
+        (number, "status"): "red" if run.damage else _STYLES.get(tone, "")
+        for number, (run, tone) in enumerate(zip(runs, tones, strict=True))
+    }
     return Grid(columns, rows, right=right, whole=whole, styles=styles)
-
-
-def _style(run: RunSummary) -> str:
-    """Red for failed or damaged, yellow for incomplete, green for completed; none while it runs."""
-    if run.damage:
-        return "red"
-    return _STYLES.get(status_tone(run.status, run.failed, run.planned), "")
-
-
-def _store_row(run: RunSummary) -> tuple[str, ...]:
-    done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
-    size, tags = human_bytes(run.bytes), " ".join(run.tags)
-    status = status_text(run.status, run.failed, run.planned)
-    status = f"{status}, damaged" if run.damage else status
-    return run.run_id, run.experiment, status, done, failed, size, run.created[:16].replace("T", " "), tags
-
-
-def _mirror_row(run: RunSummary, inexact: bool) -> tuple[str, ...]:
-    more = "*" if inexact else ""
-    done, failed = (f"{run.finished}{more}/{run.planned}", str(run.failed or "")) if run.updated else ("?", "?")
-    age = time.time() - datetime.fromisoformat(run.updated).timestamp() if run.updated else 0.0
-    heartbeat = f"{duration(max(age, 0.0))} ago" if run.updated else "never"
-    status = status_text(run.status, run.failed, run.planned)
-    return run.run_id, run.experiment, status, done, failed, heartbeat, run.folder

@@ -4,8 +4,6 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -13,7 +11,7 @@ from holdfast.cli.errors import explain, explain_os_error
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.journal import Verification, is_url, verify
+from holdfast.journal import is_url, verify
 from holdfast.records import check_fact
 from holdfast.report import Grid, counted, human_bytes
 from holdfast.runs import RunLocation, default_store, find_run
@@ -82,27 +80,23 @@ def _verify(place: RunLocation, wrong: list[str], as_json: bool, scores: bool) -
     if as_json:
         scores_part = {} if checked is None else {"scores": checked}
         is_right = not index and (checked is None or not checked.differences)
-        verdict = {"errors": errors, "index": index, "ok": not errors and is_right}
-        print_json({**msgspec.to_builtins(found), **verdict, **scores_part})
+        judged = {"errors": errors, "index": index, "ok": not errors and is_right}
+        print_json({**msgspec.to_builtins(found), **judged, **scores_part})
     else:
-        _print_verification(place, found, errors)
+        for warning in found.warnings:
+            print_line(f"warning: {warning}")
+        for line in errors:
+            print_line(f"error: {line}", style="red")
+        if found.keys:
+            print_line(f"keys affected: {', '.join(found.keys[:20])}")
+        verdict = "no damage" if not errors else f"damaged: {counted(len(errors), 'error')}, listed above"
+        size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
+        print_line(f"{place.run_id}: {size}: {verdict}.")
         for line in index:
             print_line(f"error: {line}", style="red")
         if checked is not None:
             _print_score_check(place, checked)
     return 5 if errors or index or (checked is not None and checked.differences) else 0
-
-
-def _print_verification(place: RunLocation, found: Verification, errors: Sequence[str]) -> None:
-    for warning in found.warnings:
-        print_line(f"warning: {warning}")
-    for error in errors:
-        print_line(f"error: {error}", style="red")
-    if found.keys:
-        print_line(f"keys affected: {', '.join(found.keys[:20])}")
-    verdict = "no damage" if not errors else f"damaged: {counted(len(errors), 'error')}, listed above"
-    size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
-    print_line(f"{place.run_id}: {size}: {verdict}.")
 
 
 def _print_score_check(place: RunLocation, checked: ScoresChecked) -> None:
@@ -175,23 +169,29 @@ def remove_runs(names: list[str], rules: RemovalRules, store: str | None, remova
     else:
         doomed = chosen(where, _policy(rules))
     doomed = [with_mirror(each, goes=removal.mirror) for each in doomed] + [select_in_mirror(url) for url in there]
-    kept: Kept = {}
-    if removal.yes:
-        if not is_url(where):
-            finish_removals(where)
-        kept = {each.place.folder: error for each in doomed if (error := _try_removal(each)) is not None}
+    if removal.yes and not is_url(where):
+        finish_removals(where)
+    kept = _remove_all(doomed) if removal.yes else {}
     _print_doomed(doomed, kept, removal.yes, as_json)
     if removal.yes:
-        _remove_stale_entries(as_json)
-    for error in kept.values() if names else ():  # a run that no rule may remove is expected; a named one is not
-        return explain(error) if isinstance(error, HoldfastError) else explain_os_error(error)
+        count, size = remove_stale_entries()
+        if count and not as_json:
+            print_line(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
+    for why in kept.values() if names else ():  # a run that no rule may remove is expected; a named one is not
+        return explain(why) if isinstance(why, HoldfastError) else explain_os_error(why)
     return 0
 
 
-def _remove_stale_entries(as_json: bool) -> None:
-    count, size = remove_stale_entries()
-    if count and not as_json:
-        print_line(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
+def _remove_all(doomed: list[RemovalCandidate]) -> Kept:
+    """Remove runs. One that cannot be removed does not keep the others from being removed."""
+    kept: Kept = {}
+    for each in doomed:
+        try:
+            with spinner(f"removing {each.place.run_id}"):
+                remove(each)
+        except (HoldfastError, OSError) as error:
+            kept[each.place.folder] = error
+    return kept
 
 
 def _policy(rules: RemovalRules) -> RetentionPolicy:
@@ -208,19 +208,23 @@ def _policy(rules: RemovalRules) -> RetentionPolicy:
     return policy
 
 
-def _try_removal(doomed: RemovalCandidate) -> HoldfastError | OSError | None:
-    """Remove a run; return why it could not be removed, so that the others are still removed."""
-    try:
-        with spinner(f"removing {doomed.place.run_id}"):
-            remove(doomed)
-    except (HoldfastError, OSError) as error:
-        return error
-    return None
-
-
 def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
-        print_json([{**_to_json(each), "removed": yes and each.place.folder not in kept} for each in doomed])
+        print_json(
+            [
+                {
+                    "run_id": each.place.run_id,
+                    "experiment": each.place.experiment,
+                    "created": each.created,
+                    "bytes": each.bytes,
+                    "why": each.why,
+                    "mirror": each.mirror,
+                    "mirror_goes": each.mirror_goes,
+                    "removed": yes and each.place.folder not in kept,
+                }
+                for each in doomed
+            ]
+        )
         return
     if not doomed:
         print_line("Nothing to remove. Unfinished, tagged and newest runs are kept unless you name them.")
@@ -234,31 +238,13 @@ def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json
     gone = [each for each in doomed if each.place.folder not in kept]
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     for each in gone:
-        if each.mirror:
-            print_line(_describe_mirror(each, yes))
+        name = each.place.run_id
+        if each.mirror and each.mirror_goes:
+            print_line(f"{'Removed' if yes else 'Would remove'} the mirror of {name}: {each.mirror}")
+        elif each.mirror:
+            how = f"holdfast gc {shlex.quote(each.mirror)} --mirror --yes" if yes else "add --mirror"
+            print_line(f"The mirror of {name} is kept: {each.mirror}; to remove it too: {how}")
     print_line(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
-
-
-def _describe_mirror(doomed: RemovalCandidate, yes: bool) -> str:
-    """Whether a run's mirror was removed, and how to remove it."""
-    name, url = doomed.place.run_id, shlex.quote(doomed.mirror)
-    if doomed.mirror_goes:
-        return f"{'Removed' if yes else 'Would remove'} the mirror of {name}: {doomed.mirror}"
-    how = f"holdfast gc {url} --mirror --yes" if yes else "add --mirror"
-    return f"The mirror of {name} is kept: {doomed.mirror}; to remove it too: {how}"
-
-
-def _to_json(doomed: RemovalCandidate) -> dict[str, Any]:
-    place = doomed.place
-    return {
-        "run_id": place.run_id,
-        "experiment": place.experiment,
-        "created": doomed.created,
-        "bytes": doomed.bytes,
-        "why": doomed.why,
-        "mirror": doomed.mirror,
-        "mirror_goes": doomed.mirror_goes,
-    }
 
 
 def _parse_size(text: str | None) -> int | None:

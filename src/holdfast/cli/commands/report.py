@@ -8,14 +8,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.cli.output import (
-    end_quietly,
-    opened,
-    print_line,
-    print_table,
-    report_written,
-    warn,
-)
+from holdfast.cli.output import end_quietly, opened, print_line, print_table, report_written, warn
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
@@ -52,8 +45,15 @@ def print_report(names: Sequence[str], store: str | None, options: ReportOptions
         _write(runs, reports, options, format)
         if options.plots is not None:
             _draw(runs, reports, options, options.plots)
-    if options.github:
-        _append_summary(reports)
+    summary = os.environ.get(_SUMMARY)
+    if options.github and not summary:  # no error, so that the same command works outside a CI job
+        warn(f"--github: {_SUMMARY} is not set, so there is no summary to append to")
+    elif options.github and summary:
+        try:
+            with open(summary, "a", encoding="utf-8") as file:
+                file.writelines(map(markdown, reports))
+        except OSError as error:
+            raise error_of_path(error, f"{_SUMMARY}={summary}: cannot be written: {error.strerror}") from error
 
 
 def _check(options: ReportOptions, count: int) -> OutputFormat:
@@ -125,16 +125,3 @@ def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str,
         for run, report in zip(runs, reports, strict=True)
     ]
     return draw(collect_plot_data(every), image)
-
-
-def _append_summary(reports: Sequence[RunReport]) -> None:
-    """Append to the job's summary. Outside a CI job this is only a warning, so that the same command works there."""
-    path = os.environ.get(_SUMMARY)
-    if not path:
-        warn(f"--github: {_SUMMARY} is not set, so there is no summary to append to")
-        return
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.writelines(map(markdown, reports))
-    except OSError as error:
-        raise error_of_path(error, f"{_SUMMARY}={path}: cannot be written: {error.strerror}") from error

@@ -15,13 +15,13 @@ import msgspec
 
 from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
 from holdfast.cli.errors import set_options, suggesting_commands
-from holdfast.cli.output import hanging, jobs_line, print_line, print_table, resume_command, warn
+from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.journal import is_url
-from holdfast.report import CellReport, RunReport, counted, money, report_table, short
+from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Given,
     Observe,
@@ -38,7 +38,7 @@ from holdfast.runs import (
 from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_fold, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.fork import Forecast, Fork, is_fork_of
+from holdfast.runs.fork import Fork, is_fork_of
 from holdfast.runs.mirror.claim import restore_from_mirror
 from holdfast.runs.mirror.recovery import check_mirror, restore_into
 from holdfast.runs.store.damage import require_started
@@ -103,9 +103,17 @@ def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> N
     """Print the command that adds the rest of the spec to a run of a part. Not for a run that was stopped: its next
     command is `resume`, which was printed already.
     """
+    part, limit = overrides.selection, given.spec.limit
+    is_part = bool(part.samples) or bool(given.where and (part.tasks or part.models))
     with Run(place) as run:
-        if run.status()[0] != "completed" or not _is_part(given, run, overrides.selection):
+        if run.status()[0] != "completed":
             return
+        if not is_part and part.limit is not None and limit is not None:
+            # A cell with fewer samples than the limit has all rows.
+            repeats = {task.name: task.repeats for task in given.spec.tasks}
+            is_part = any(cell.planned >= limit * repeats[cell.task] for cell in run.cells())
+    if not is_part:
+        return
     if given.where:
         options = [given.where, *set_options(overrides.sets)]
     else:
@@ -114,21 +122,6 @@ def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> N
     print_line(
         f"This run has a part of the samples. Add the rest, keeping these answers: {place.command('extend', *options)}"
     )
-
-
-def _is_part(given: Given, run: Run, part: Selection) -> bool:
-    """Whether the command selected a part of the spec. Reads the run's cells only if the selection does not decide."""
-    if part.samples or (given.where and (part.tasks or part.models)):
-        return True
-    if part.limit is None:
-        return False
-    return any(_is_cut(given.spec, cell) for cell in run.cells())
-
-
-def _is_cut(spec: Spec, cell: CellReport) -> bool:
-    """Whether the limit may have left samples out: a cell with fewer samples than the limit has all rows."""
-    repeats = next(task.repeats for task in spec.tasks if task.name == cell.task)
-    return spec.limit is not None and cell.planned >= spec.limit * repeats
 
 
 def resume_run(name: str, path: str | None, store: str | None, overrides: Overrides, retry: Retry) -> int:
@@ -146,6 +139,14 @@ def resume_run(name: str, path: str | None, store: str | None, overrides: Overri
 def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) -> int:
     """Give failed samples, all or some, new attempts; unfinished samples are answered as well."""
     place, given = resolve_run(name, None, store, overrides)
+    fold = read_fold(place)
+    # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
+    is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())
+    if retry == Retry() and not fold.failed.count and not is_repeated:
+        left = counted(fold.unfinished, "unfinished sample")
+        rest = f" To answer the {left}: {place.command('resume')}" if fold.unfinished else ""
+        print_line(f"{place.run_id} has no failed samples: nothing was retried.{rest}")
+        return 0
     return _execute(given, place, overrides, retry)
 
 
@@ -169,35 +170,32 @@ def fork_run(
     with Run(parent) as run:
         jobs = run.jobs()
     if jobs:
-        warn(f"{jobs_line(jobs)}; a fork would pay for them again; to collect them first: {resume_command(parent)}")
+        warn(f"{jobs_line(jobs)}; a fork would pay for them again; to collect them first: {parent.command('resume')}")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     if dry:
         return 0
-    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {resume_command(place)}\n")
+    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {place.command('resume')}\n")
     return _execute(given, place, overrides)
 
 
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     """Print what the fork will reuse and cost before the run exists, so that the user can still stop it."""
     try:
-        sys.stderr.write(f"the fork of {parent} {_format_forecast(await fork.forecast())}\n")
+        forecast = await fork.forecast()
+        sent = f"sends about {counted(forecast.asks, 'request')}"
+        parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
+        if forecast.dollars is not None:
+            unpriced = counted(forecast.unpriced, "answer")
+            without = f" without {unpriced} of models that have no price" if forecast.unpriced else ""
+            parts.append(f"{money(forecast.dollars)}{without}")
+        answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
+        sys.stderr.write(f"the fork of {parent} {', '.join(parts)}; {answered}\n")
         if fork.doubt:
             warn(fork.doubt)
         if not dry:
             await fork.make()
     finally:
         await fork.drop()  # removes an incomplete fork; a complete one has been renamed to its final folder
-
-
-def _format_forecast(forecast: Forecast) -> str:
-    sent = f"sends about {counted(forecast.asks, 'request')}"
-    parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
-    if forecast.dollars is not None:
-        unpriced = counted(forecast.unpriced, "answer")
-        without = f" without {unpriced} of models that have no price" if forecast.unpriced else ""
-        parts.append(f"{money(forecast.dollars)}{without}")
-    answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
-    return f"{', '.join(parts)}; {answered}"
 
 
 def resolve_run(
@@ -221,19 +219,15 @@ def resolve_run(
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     source = fold.story.started.source if fold.story.started else ""
     require_trust(place, reading.uid, executed_by(stored_spec(fold), source), given=overrides.trust)
-    _refuse_defaults(overrides.sets)
-    fill_environment(fold.story.spec, overrides.sets)
-    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
-    find_modules_beside(source, spec)
-    return place, Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
-
-
-def _refuse_defaults(sets: Sequence[str]) -> None:
-    for assignment in sets:
+    for assignment in overrides.sets:
         if assignment.startswith("defaults."):
             raise SpecError(
                 f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
             )
+    fill_environment(fold.story.spec, overrides.sets)
+    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
+    find_modules_beside(source, spec)
+    return place, Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
 
 
 def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Given:
@@ -300,7 +294,17 @@ def _print_outcome(ended: RunOutcome) -> int:
     """Print the report, or why the run stopped and how to continue it; return the exit code."""
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
-        sys.stderr.write(f"{_describe_stop(ended, kept)}\n")
+        with Run(ended.place) as run:
+            status, _ = run.status()
+            jobs = run.jobs()
+        how = status if status == "cancelled" else "interrupted"
+        text = f"{how}; {kept}. Continue with: {ended.place.command('resume')}"
+        if ended.budget:
+            raised = suggest_resume_command(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
+            text = f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}"
+        # Batch jobs continue, and cost money, at the server.
+        waiting = f"\n{jobs_line(jobs)}; they continue there, and the next start collects them" if jobs else ""
+        sys.stderr.write(f"{text}{waiting}\n")
     else:
         if ended.complete:
             sys.stderr.write(f"{ended.place.run_id} is complete: no request was sent\n")
@@ -309,33 +313,14 @@ def _print_outcome(ended: RunOutcome) -> int:
         print_table(report_table(report, ended.place.command))
         if ended.stopped:
             left = f"{counted(ended.unfinished, 'sample')} left unfinished"
-            sys.stderr.write(f"{left}. When the cause is fixed, continue with: {resume_command(ended.place)}\n")
-        if _has_failed(report, ended.spec):
+            sys.stderr.write(f"{left}. When the cause is fixed, continue with: {ended.place.command('resume')}\n")
+        # `RunOutcome.exit_code` counts failed samples of the whole run. Cells and scorers have limits of their own.
+        in_cell = ended.spec.fail_on_error_in_cell
+        if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
+            return 1
+        if have_scorers_failed(report, ended.spec):
             return 1
     return ended.exit_code()
-
-
-def _describe_stop(ended: RunOutcome, kept: str) -> str:
-    """Why the run stopped, what was kept, and the next command. Batch jobs continue, and cost money, at the server."""
-    with Run(ended.place) as run:
-        status, _ = run.status()
-        jobs = run.jobs()
-    waiting = f"\n{jobs_line(jobs)}; they continue there, and the next start collects them" if jobs else ""
-    if ended.budget:
-        raised = suggest_resume_command(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
-        return f"stopped at a budget: {ended.budget}; {kept}. Raise it to continue: {raised}{waiting}"
-    how = status if status == "cancelled" else "interrupted"
-    return f"{how}; {kept}. Continue with: {resume_command(ended.place)}{waiting}"
-
-
-def _has_failed(report: RunReport, spec: Spec) -> bool:
-    """Whether too many samples failed in one cell, or scorers failed on too many answers. `RunOutcome.exit_code` counts
-    failed samples of the whole run.
-    """
-    in_cell = spec.fail_on_error_in_cell
-    if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
-        return True
-    return have_scorers_failed(report, spec)
 
 
 def have_scorers_failed(report: RunReport, spec: Spec) -> bool:

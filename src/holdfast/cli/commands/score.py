@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,6 @@ from holdfast.runs.control import ControlRequest
 from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers
 from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
 from holdfast.runs.store.lookup import suggest_resume_command
-from holdfast.runs.summary import EvaluationLine
 from holdfast.score import ANOMALIES_VERSION, Scorer, as_number, resolve
 from holdfast.score.resolution import scorers_in
 from holdfast.spec import TEXT_BYTES_MAX, Spec, parse_yaml
@@ -44,6 +43,9 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None, 
     place, given = resolve_run(name, None, store, overrides)
     if entries:
         given = with_scorers(given, find_scorers(entries))
+    elif not any(task.scorers for task in given.spec.tasks):
+        # Scorers that a Python program passed as functions are not stored, so there is nothing to call here.
+        raise UsageError(f"{place.run_id} stores no scorers; name some: {place.command('score')} --scorers FILE|NAME")
     work = partial(_score, given, place, label)
     return run_stoppable(work, partial(_print_scored, given.spec), "interrupted before anything was scored")
 
@@ -73,9 +75,19 @@ async def _score(given: Given, place: RunLocation, label: str, stopper: Stopper)
 
 def _print_scored(spec: Spec, done: Scored) -> int:
     parts = [f"{counted(done.scored, 'answer')} scored"]
-    parts += [f"{done.left} left, {_explain_continuing(done, spec)}"] if done.left else []
+    if done.left and done.budget:
+        raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
+        again = f"Raise it with: {raised}; then run the same command to continue"
+        parts.append(f"{done.left} left, stopped at a budget: {done.budget}. {again}")
+    elif done.left:
+        parts.append(f"{done.left} left, run the same command to continue")
     parts += [f"{counted(done.taken, 'score')} of unchanged scorers copied"] if done.taken else []
-    parts += [_count_requests(done)]
+    if done.requests:
+        cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
+        requests = counted(done.requests, "request")
+        parts.append(f"{requests} to judges{cost}; the evaluated models were not called")
+    else:
+        parts.append("no request was sent")
     sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(parts)}\n")
     with Run(done.place) as run:
         report = run.report(done.evaluation)
@@ -85,27 +97,14 @@ def _print_scored(spec: Spec, done: Scored) -> int:
     return int(have_scorers_failed(report, spec))
 
 
-def _explain_continuing(done: Scored, spec: Spec) -> str:
-    if not done.budget:
-        return "run the same command to continue"
-    raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
-    return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then run the same command to continue"
-
-
-def _count_requests(done: Scored) -> str:
-    if not done.requests:
-        return "no request was sent"
-    cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
-    return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were not called"
-
-
 def watch_scorers(name: str, entries: Sequence[str], store: str | None, overrides: Overrides) -> int:
     """Score again whenever a file is saved, until Ctrl-C. Writes nothing."""
     files = [entry for entry in entries if entry.endswith(".py")]
     if not files:
         raise UsageError("--watch needs a file: add --scorers my_scorers.py")
     place, given = resolve_run(name, None, store, overrides)
-    before = _read_values(place)
+    with Run(place) as run:
+        before: Values = {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
     seen: list[float] = []
     print_line(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
     try:
@@ -162,22 +161,26 @@ def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before:
         for line in lines_of(hanging(str(error))):
             print_line(line, "red")
         return before
-    values = {trial.key: _values(trial) for trial in trials}
-    print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
-    _print_changed(trials, values, before)
-    return values
-
-
-def _rows(values: Values, before: Values) -> Iterator[list[str]]:
-    names = dict.fromkeys(name for each in values.values() for name in each)
-    for name in names:
+    values: Values = {}
+    for trial in trials:  # as an export has them
+        values[trial.key] = {
+            name: given.value
+            if given.failure is None
+            else {"failure": {"message": without_scorer_name(name, given.failure.message)}}
+            for name, given in trial.scores.items()
+        }
+    rows = []
+    for name in dict.fromkeys(name for each in values.values() for name in each):
         now = [each[name] for each in values.values() if name in each]
         earlier = [each[name] for each in before.values() if name in each]
         broken = sum(isinstance(value, dict) for value in now)
         missing = sum(value is None for value in now)
         changed = sum(name in each and _differs(before, values, key, name) for key, each in values.items())
         counts = (str(count or "") for count in (missing, broken, changed))
-        yield [name, _mean(now), _mean(earlier), str(len(now)), *counts]
+        rows.append([name, _mean(now), _mean(earlier), str(len(now)), *counts])
+    print_table(Grid(["scorer", *_NUMBERS], rows, right=_NUMBERS))
+    _print_changed(trials, values, before)
+    return values
 
 
 def _mean(values: Sequence[Any]) -> str:
@@ -190,11 +193,12 @@ def _print_changed(trials: Sequence[Trial], values: Values, before: Values) -> N
         trial for trial in trials if any(_differs(before, values, trial.key, name) for name in values[trial.key])
     ]
     for trial in changed[:_CHANGED_SHOWN]:
-        parts = [
-            f"{name} {_format_score(before[trial.key][name])} -> {_format_score(value)}{_because(trial, name)}"
-            for name, value in values[trial.key].items()
-            if _differs(before, values, trial.key, name)
-        ]
+        parts = []
+        for name, value in values[trial.key].items():
+            if _differs(before, values, trial.key, name):
+                reason = first_line(trial.scores[name].reason, _EXCERPT)
+                because = f" ({reason})" if reason else ""
+                parts.append(f"{name} {_format_score(before[trial.key][name])} -> {_format_score(value)}{because}")
         print_line(f"{trial.key}  {', '.join(parts)}")
         print_line(f"    {first_line(trial.beginning, _EXCERPT)}")
     if len(changed) > _CHANGED_SHOWN:
@@ -205,31 +209,10 @@ def _differs(before: Values, values: Values, key: str, name: str) -> bool:
     return name in before.get(key, {}) and before[key][name] != values[key][name]
 
 
-def _because(trial: Trial, name: str) -> str:
-    reason = trial.scores[name].reason
-    return f" ({first_line(reason, _EXCERPT)})" if reason else ""
-
-
 def _format_score(value: Any) -> str:
     if isinstance(value, dict):
         return f"failed: {first_line(value['failure']['message'], _EXCERPT)}"
     return "no score" if value is None else str(value)
-
-
-def _values(trial: Trial) -> dict[str, Any]:
-    """The scores of a trial, as an export has them."""
-    return {
-        name: {"failure": {"message": without_scorer_name(name, given.failure.message)}}
-        if given.failure
-        else given.value
-        for name, given in trial.scores.items()
-    }
-
-
-def _read_values(place: RunLocation) -> Values:
-    """The scores of the current evaluation."""
-    with Run(place) as run:
-        return {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
 
 
 def _saved_at(path: str) -> float:
@@ -255,7 +238,13 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
             f"{run_id} has no evaluation: its tasks have no scorers. Score it with: holdfast score {run_id} --scorers …"
         )
     else:
-        print_table(Grid(_COLUMNS, list(map(_row, found)), right=_NUMBERS_EVALUATIONS, whole=("evaluation",)))
+        rows = []
+        for line in found:
+            counts = line.counts
+            numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
+            texts = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
+            rows.append([*texts, *map(str, numbers), "current" if line.current else ""])
+        print_table(Grid(_COLUMNS, rows, right=_NUMBERS_EVALUATIONS, whole=("evaluation",)))
     return 0
 
 
@@ -275,13 +264,6 @@ def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluati
     shown = "no score" if score.value is None else str(score.value)
     print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0
-
-
-def _row(line: EvaluationLine) -> list[str]:
-    counts = line.counts
-    numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
-    texts = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
-    return [*texts, *map(str, numbers), "current" if line.current else ""]
 
 
 def _find_author() -> str:

@@ -1,7 +1,7 @@
 """`show` and `export`: one run's status, samples and profile, for people and for programs. Nothing is written to it."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -24,9 +24,7 @@ from holdfast.errors import UsageError
 from holdfast.journal import blob_size
 from holdfast.records import MARKS
 from holdfast.report import (
-    CellReport,
     ExportLine,
-    RunReport,
     anomaly_lines,
     choose,
     cost_sentences,
@@ -63,7 +61,6 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     if report is None:
         print_json(summary)
         return
-    cells = report.cells
     status = status_text(summary.status, summary.failed, summary.planned)
     print_line(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
@@ -71,38 +68,36 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
     print_line(f"planned {summary.planned}: {counts}")
     steps = summary.steps
-    sent = f"{steps['live']} sent, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
-    print_line(f"steps: {sent}; {tokens(summary.usage)}")
-    for line in (*cost_sentences(summary.cost), *_saved(summary)):
+    counts = f"{steps['live']} recorded over all sessions, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
+    print_line(f"steps: {counts}; {tokens(summary.usage)}")
+    saved = summary.cost.saved_dollars
+    for line in (*cost_sentences(summary.cost), *([f"replay saved {dollars(saved)}"] if saved else ())):
         print_line(line)
     print_line(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
         print_line(_mirror_line(summary.mirror, summary.status))
-    for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
+    for line in (*_lineage(summary), *_in_flight(place), *_score_lines(summary)):
         print_line(line)
-    for line in (*_evaluations(summary), *_in_flight(place)):
+    cells = report.cells
+    damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
+    for line in (*group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
+        print_line(line, "yellow")
+    for line in (*failure_lines(cells), *damage):
+        print_line(line, "red")
+    for line in retry_lines(cells, place.command) if summary.status != "running" else ():
         print_line(line)
+    if summary.status in {"interrupted", "cancelled", "failed"}:
+        print_line(f"Continue with: {again}")
+
+
+def _score_lines(summary: RunSummary) -> Iterator[str]:
     for score in summary.scores:
-        print_line(_score_line(score))
-    for line, style in _problem_lines(summary, report, place):
-        print_line(line, style)
-    for line in _next_lines(summary, cells, place, again):
-        print_line(line)
-
-
-def _problem_lines(summary: RunSummary, report: RunReport, place: RunLocation) -> Iterator[tuple[str, str]]:
-    """Lines about anomalies, failed samples and damage, each with its colour."""
-    yield from ((line, "yellow") for line in group_lines(report.cells))
-    yield from ((line, "yellow") for line in marked_lines(report.cells))
-    yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
-    yield from ((line, "red") for line in failure_lines(report.cells))
-    for anomaly in summary.anomalies:
-        yield f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red"
-
-
-def _saved(summary: RunSummary) -> Iterator[str]:
-    if summary.cost.saved_dollars:
-        yield f"replay saved {dollars(summary.cost.saved_dollars)}"
+        mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+        groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
+        missing = f", no score {score['no_score']}" if score["no_score"] else ""
+        missing += f", scorer failed {score['failures']}" if score["failures"] else ""
+        name = f"{score['task']} / {score['model']} / {score['scorer']}"
+        yield f"{name}: {mean} (n {score['n']}{groups}{missing})"
 
 
 def _mirror_line(mirror: MirrorProgress, status: str) -> str:
@@ -114,14 +109,6 @@ def _mirror_line(mirror: MirrorProgress, status: str) -> str:
     if status in {"running", "stalled"}:
         return f"{lead} of {mirror.acknowledged}, {duration(mirror.behind_seconds)} behind"
     return f"{lead} of {mirror.acknowledged}; the next start on the run's machine sends the rest"
-
-
-def _next_lines(summary: RunSummary, cells: Sequence[CellReport], place: RunLocation, again: str) -> Iterator[str]:
-    """The next commands. `again`: the one that continues the run."""
-    if summary.status != "running":
-        yield from retry_lines(cells, place.command)
-    if summary.status in {"interrupted", "cancelled", "failed"}:
-        yield f"Continue with: {again}"
 
 
 def print_profile(name: str, store: str | None, as_json: bool) -> None:
@@ -159,7 +146,10 @@ def print_chosen(
     if not found:
         print_line("No sample matches.")
     elif more:
-        print_line(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
+        print_line(
+            f"… and more; to list up to {10 * limit}, add --limit {10 * limit}. "
+            f"The history of one: {place.command('show', found[0].key)}"
+        )
 
 
 def _in_flight(place: RunLocation) -> Iterator[str]:
@@ -174,22 +164,10 @@ def _in_flight(place: RunLocation) -> Iterator[str]:
         yield from (f"    {frame}" for frame in each.stack)
 
 
-def _evaluations(summary: RunSummary) -> Iterator[str]:
-    """The evaluations, if there are several. The scores shown are those of the last one used."""
-    for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
-        yield f"evaluation {each}  {called}"
-
-
-def _score_line(score: dict[str, Any]) -> str:
-    mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
-    groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
-    missing = f", no score {score['no_score']}" if score["no_score"] else ""
-    missing += f", scorer failed {score['failures']}" if score["failures"] else ""
-    return f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{groups}{missing})"
-
-
 def _lineage(summary: RunSummary) -> Iterator[str]:
-    """The run's tags, parent, changes and notes."""
+    """The run's batch jobs, tags, parent, changes, notes, and evaluations if there are several."""
+    if summary.jobs:
+        yield jobs_line(summary.jobs)
     if summary.tags:
         yield f"tags: {', '.join(summary.tags)}"
     if summary.parent:
@@ -198,11 +176,13 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
     lineage = [(each["at"], "tuned" if each["live"] else "resumed", each["changes"]) for each in summary.resumes]
     lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
     lineage += [(each["at"], f"corrected {each['planned']}", each["changes"]) for each in summary.corrections]
-    for at, what, changes in sorted(lineage, key=lambda each: each[0]):
+    for at, what, changes in sorted(lineage, key=lambda change: change[0]):
         changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
         yield f"{what} {at[:19]}  {changed}".rstrip()
     for note in summary.notes:
         yield f"note {note['at'][:19]}  {note['text']}"
+    for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
+        yield f"evaluation {each}  {called}"  # the scores that `show` prints are those of the last one used
 
 
 def _value(value: Any) -> str:
@@ -222,11 +202,11 @@ def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool,
 
 
 class ExportOptions(msgspec.Struct, frozen=True):
-    """How to write an export. `events`: steps of all keys (True), of unfinished keys (False), or of none (None)."""
+    """How to write an export. `events`: also the steps of each key."""
 
     format: str
     output: str | None
-    events: bool | None
+    events: bool
     evaluation: str = ""
 
 
@@ -235,7 +215,7 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
     found = find_format("export", format)
     if found is None:
         raise UsageError(f"--format {format}: there is no such export{nearest(format, set(formats_of('export')))}")
-    if options.events is not None and not found.has_events:
+    if options.events and not found.has_events:
         raise UsageError(f"--format {format} cannot hold events; leave out --events, or use --format jsonl")
     if not found.is_text and output is None:
         raise UsageError(f"--format {format} is not text: name a file with --output")
@@ -244,8 +224,8 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
         if output is not None:
             every = counting(every, "exporting", run.planned_count())
         lines: Iterator[ExportLine] = _select_lines(run, every, chosen)
-        if options.events is not None:
-            lines = run.events(lines, of_finished=options.events)
+        if options.events:
+            lines = run.events(lines)
         source = ExportSource(partial(run.scorers, options.evaluation), partial(run.score_kinds, options.evaluation))
         if not found.is_text and output is not None:
             found.load()(lines, output, source)

@@ -11,7 +11,7 @@ def export(
     name: RunToRead,
     format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
-    events: Events = None,
+    events: Events = False,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[
@@ -46,8 +46,7 @@ def export(
     holdfast[parquet].
 
     --events adds two fields to each line of JSONL: events, the records of the key's steps (docs/format.md), and
-    messages, the last conversation with the model. --no-events leaves them out (null) for finished keys and keeps them
-    for the others. Both stream, whatever the size of the run.
+    messages, the last conversation with the model. It streams, whatever the size of the run.
     """
     from holdfast.cli.commands.show import ExportOptions, export_run
     from holdfast.report import KeyFilter

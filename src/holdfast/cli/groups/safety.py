@@ -4,16 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import (
-    Experiment,
-    Json,
-    RunName,
-    RunsToRemove,
-    RunToRead,
-    Store,
-    StoreToRead,
-    complete_run,
-)
+from holdfast.cli.app import Experiment, Json, RunName, RunsToRemove, RunToRead, Store, StoreToRead, complete_run
 
 
 def recover(
@@ -124,9 +115,7 @@ def tag(
 
 
 def note(
-    name: RunName,
-    text: Annotated[str, typer.Argument(help="The text of the note.")],
-    store: Store = None,
+    name: RunName, text: Annotated[str, typer.Argument(help="The text of the note.")], store: Store = None
 ) -> None:
     """Add a note to a run."""
     from holdfast.cli.commands.control import note_run

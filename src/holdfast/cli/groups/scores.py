@@ -67,8 +67,7 @@ def score(
 
 def leaderboard(
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN...", help="Runs whose models are ranked.", autocompletion=complete_run),
+        list[str], typer.Argument(metavar="RUN...", help="Runs whose models are ranked.", autocompletion=complete_run)
     ],
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
@@ -91,8 +90,7 @@ def leaderboard(
 def gate(
     name: RunToRead,
     baseline: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="The run to compare with.", autocompletion=complete_run),
+        str | None, typer.Option(metavar="RUN", help="The run to compare with.", autocompletion=complete_run)
     ] = None,
     margin: Annotated[float | None, typer.Option(help="How much worse than the baseline may pass: 0.02.")] = None,
     at_least: Annotated[float | None, typer.Option(help="Instead of a baseline: the mean that is required.")] = None,

@@ -44,9 +44,8 @@ def _entry_point(name: str) -> str:
     if name in offered and name not in PROVIDERS:
         return offered[name]
     known = sorted({*(each for each, info in PROVIDERS.items() if info.factory), *offered})
-    raise UnknownProviderError(
-        f"provider {name!r} is not known{_suggest(name, known)}; use {', '.join(known)} or module:function"
-    )
+    hint = _suggest(name, known) or f"; use {', '.join(known)} or module:function"
+    raise UnknownProviderError(f"provider {name!r} is not known{hint}")
 
 
 class FunctionProvider:

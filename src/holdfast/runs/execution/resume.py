@@ -377,7 +377,7 @@ class Resumption:
         )  # earlier versions stored API keys that were written in specs
         raise DriftError(
             f"{self._place.run_id} cannot be resumed: it would mix two experiments ({rows}); give the stored values, "
-            f"or start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",
+            f"or start a run that reuses what is unchanged: {self._place.fork_command()}",
             changes,
             self._place.run_id,
             reasons,

@@ -119,7 +119,7 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
         report = run.damage_report
         command = run.suggest_resume_command(summary.reason)
     status, reason = summary.status, summary.reason
-    kept = f"{summary.finished}/{summary.planned} kept"
+    kept = f"{summary.finished} of {summary.planned} answers kept"
     if status in {"interrupted", "failed", "cancelled"}:
         what = f"{status}: {reason}, {kept}" if reason else f"{status}, {kept}"
         yield Diagnosis(Finding(what, "it can be resumed", command, place.run_id))

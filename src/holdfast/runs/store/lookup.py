@@ -145,6 +145,13 @@ class RunLocation(msgspec.Struct, frozen=True):
             return shlex.join(["holdfast", verb, self.url, *options])
         return shlex.join(["holdfast", verb, self._unambiguous_name(), *options, *self._store_option()])
 
+    def fork_command(self, *options: str) -> str:
+        """A shell command that forks this run, with an id that no run in its folder has."""
+        number = 2
+        while os.path.exists(run_folder(self.store, self.experiment, f"{self.run_id}-{number}")):
+            number += 1
+        return self.command("fork", *options, "--id", f"{self.run_id}-{number}")
+
     def start_command(self) -> str:
         """The command that starts a run of this id; the user must fill in SPEC."""
         return shlex.join(["holdfast", "run", "SPEC", "--id", self.run_id, *self._store_option()])

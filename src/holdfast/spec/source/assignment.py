@@ -22,7 +22,17 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
     here: Any = mapping
     while len(steps) > 1:
         steps = _join_name(here, steps)
-        here = _descend(here, steps.pop(0), assignment) if len(steps) > 1 else here
+        if len(steps) == 1:
+            break
+        step = steps.pop(0)
+        if isinstance(here, list):
+            here = here[_index(here, step, assignment)]
+            continue
+        if not isinstance(here, dict):
+            raise SpecError(f"--set {assignment}: {step!r} is not inside a mapping")
+        if here.get(str(step)) is None:
+            here[str(step)] = {}
+        here = here[str(step)]
     last = steps[-1]
     if isinstance(here, list):
         here[_index(here, last, assignment)] = value
@@ -77,16 +87,6 @@ def _join_name(here: Any, steps: list[str | int]) -> list[str | int]:
         if name in names:
             return [name, *steps[end:]]
     return steps
-
-
-def _descend(here: Any, step: str | int, assignment: str) -> Any:
-    if isinstance(here, list):
-        return here[_index(here, step, assignment)]
-    if not isinstance(here, dict):
-        raise SpecError(f"--set {assignment}: {step!r} is not inside a mapping")
-    if here.get(str(step)) is None:
-        here[str(step)] = {}
-    return here[str(step)]
 
 
 def _index(here: list[Any], step: str | int, assignment: str) -> int:

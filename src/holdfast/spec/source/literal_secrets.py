@@ -136,6 +136,7 @@ class _Search:
             return held or (shape[0] if shape is not None else "")
         if not _FIELD.fullmatch(field):
             return ""
+        # Of `${VAR:-default}` only the default is literal.
         literal = " ".join(match[2] or "" for match in VARIABLE.finditer(value)) if VARIABLE.search(value) else value
         literal = _SCHEME.sub("", literal.strip(), count=1)
         return literal if len(literal) >= _CHARACTERS_MIN and literal.lower() not in _PLACEHOLDERS else ""

@@ -94,7 +94,9 @@ def _build(
             refuse_literals(mapping, where, os.environ if environ is None else environ)
         _refuse_infinite_params(mapping, where)
         mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
-        _spell_out_batches(mapping)
+        for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
+            if isinstance(model.get("batch"), bool):
+                model["batch"] = {} if model["batch"] else None
         # Validate before sweeps are expanded, so that errors name the places that the user wrote.
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
@@ -114,7 +116,13 @@ def _build(
 
 def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
     """Parse the spec in a run's journal. FormatError if this version does not understand it."""
-    _check_nesting(stored)
+    level: list[Any] = [stored]
+    for _ in range(_STORED_LEVELS_MAX):
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+    if level:
+        deep = f"nested more than {_STORED_LEVELS_MAX} levels deep, deeper than any valid spec"
+        raise FormatError(f"the spec in the journal is {deep}")
     try:
         return msgspec.convert(stored, Spec)
     except msgspec.ValidationError as error:
@@ -135,18 +143,6 @@ def check_stored_spec(stored: Mapping[str, Any]) -> None:
         raise
 
 
-def _check_nesting(stored: Mapping[str, Any]) -> None:
-    level: list[Any] = [stored]
-    for _ in range(_STORED_LEVELS_MAX):
-        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
-        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
-        if not level:
-            return
-    raise FormatError(
-        f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep, deeper than any valid spec"
-    )
-
-
 def spec_mapping(spec: Spec) -> dict[str, Any]:
     """Return the effective spec as plain data, every value spelled out."""
     mapping = msgspec.to_builtins(spec)
@@ -162,30 +158,26 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
     for name in defaults:
         if name not in _TASK_FIELDS | _MODEL_FIELDS:
             raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
-    _expand_short_names(mapping)
+    if isinstance(mapping.get("models"), list):
+        mapping["models"] = expand_names(mapping["models"])
+    roles = mapping.get("roles")
+    if isinstance(roles, dict):
+        roles = mapping["roles"] = {
+            name: {**model_fields(role), "name": name}
+            if isinstance(role, str)
+            else {"name": name, **role}
+            if isinstance(role, dict)
+            else role
+            for name, role in roles.items()
+        }
     _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
     models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
     _fill(mapping.get("models"), models)
-    roles = mapping.get("roles")
     if isinstance(roles, dict):
-        for name, role in roles.items():
-            if isinstance(role, dict):
-                role.setdefault("name", name)
         _fill(list(roles.values()), {name: value for name, value in models.items() if name != "params"})
     for model in mapping.get("models") or () if isinstance(mapping.get("models"), list) else ():
         if isinstance(model, dict) and "name" not in model and isinstance(model.get("model"), str):
             model["name"] = model["model"]
-
-
-def _expand_short_names(mapping: dict[str, Any]) -> None:
-    models, roles = mapping.get("models"), mapping.get("roles")
-    if isinstance(models, list):
-        mapping["models"] = expand_names(models)
-    if isinstance(roles, dict):
-        mapping["roles"] = {
-            name: {**model_fields(role), "name": name} if isinstance(role, str) else role
-            for name, role in roles.items()
-        }
 
 
 def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
@@ -200,13 +192,6 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
                     part[name] = {**value, **part[name]}
                 else:
                     part.setdefault(name, copy.deepcopy(value))
-
-
-def _spell_out_batches(mapping: dict[str, Any]) -> None:
-    """Replace `batch: true` by a batch with all defaults, and `batch: false` by null."""
-    for _, model in _raw_models(mapping):
-        if isinstance(model.get("batch"), bool):
-            model["batch"] = {} if model["batch"] else None
 
 
 def _check(spec: Spec, where: str) -> Spec:

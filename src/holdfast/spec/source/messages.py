@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ _DEFAULTS = "leave it out or write {} to use the defaults"
 _SIMILARITY_MIN = 0.8
 """Similarity cutoff for typos of a field. `api_key` and `api_key_env` are below it."""
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
+_SECRET_ADVICE = "; a secret belongs in the environment: name its variable with api_key_env"
 
 
 def explain(error: msgspec.ValidationError, where: str) -> SpecError:
@@ -29,8 +30,16 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
     message = _AT.sub("", message)
     unknown = _UNKNOWN.search(message)
     if unknown:
-        names = _fields_at(place)
-        message = f"unknown field {unknown[1]!r}{_secret_advice(unknown[1], names) or nearest(unknown[1], names)}"
+        kind: type[msgspec.Struct] = Spec
+        for part in filter(None, place.split(".")):
+            name = part.split("[")[0]
+            if name in {each.name for each in msgspec.structs.fields(kind)}:
+                kind = nested_type(kind, name) or kind
+        names = {each.name for each in msgspec.structs.fields(kind)} | ({"defaults"} if kind is Spec else set())
+        is_typo = difflib.get_close_matches(unknown[1], names, n=1, cutoff=_SIMILARITY_MIN)
+        is_secret = any(word in unknown[1].lower() for word in _SECRET_WORDS) and not is_typo
+        hint = _SECRET_ADVICE if is_secret else nearest(unknown[1], names)
+        message = f"unknown field {unknown[1]!r}{hint}"
     elif message == _NULL:
         message = f"expected a mapping, got null; {_OFF if place.startswith('limits') else _DEFAULTS}"
     problem = f"{message[:1].lower()}{message[1:]}"
@@ -40,43 +49,19 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
 def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str) -> SpecError:
     """Report the mistakes of all tasks and models in one SpecError. msgspec alone stops at the first."""
     found = {str(explain(error, where)): None}
-    for place, kind, part in _parts(mapping):
+    parts = []
+    for name, kind in (("models", Model), ("tasks", Task)):
+        every = mapping.get(name)
+        parts += [(name, kind, i, part) for i, part in enumerate(every if isinstance(every, list) else ())]
+    for name, kind, i, part in parts:
         try:
             msgspec.convert(part, kind, strict=False)
         except msgspec.ValidationError as other:
-            found[str(explain(_relocated(other, place), where))] = None
+            # The same error with its place in the whole spec instead of in one part.
+            message, _, at = str(other).partition(" - at `$")
+            relocated = msgspec.ValidationError(f"{message} - at `$.{name}[{i}]{at.removesuffix('`')}`")
+            found[str(explain(relocated, where))] = None
     return SpecError("\n".join(found))
-
-
-def _parts(mapping: Mapping[str, Any]) -> Iterator[tuple[str, type[msgspec.Struct], Any]]:
-    for name, kind in (("models", Model), ("tasks", Task)):
-        parts = mapping.get(name)
-        yield from ((f"{name}[{i}]", kind, part) for i, part in enumerate(parts if isinstance(parts, list) else ()))
-
-
-def _relocated(error: msgspec.ValidationError, place: str) -> msgspec.ValidationError:
-    """Return the same error with its place in the whole spec instead of in one part."""
-    message, _, at = str(error).partition(" - at `$")
-    return msgspec.ValidationError(f"{message} - at `$.{place}{at.removesuffix('`')}`")
-
-
-def _secret_advice(name: str, valid: set[str]) -> str:
-    """Return advice for a field that looks like a secret; empty for other names and for typos of valid fields."""
-    if not any(word in name.lower() for word in _SECRET_WORDS) or difflib.get_close_matches(
-        name, valid, n=1, cutoff=_SIMILARITY_MIN
-    ):
-        return ""
-    return "; a secret belongs in the environment: name its variable with api_key_env"
-
-
-def _fields_at(place: str) -> set[str]:
-    kind: type[msgspec.Struct] = Spec
-    for part in filter(None, place.split(".")):
-        name = part.split("[")[0]
-        if name in {each.name for each in msgspec.structs.fields(kind)}:
-            kind = nested_type(kind, name) or kind
-    extra = {"defaults"} if kind is Spec else set()
-    return {each.name for each in msgspec.structs.fields(kind)} | extra
 
 
 def nearest(name: str, valid: set[str]) -> str:

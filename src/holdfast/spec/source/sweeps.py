@@ -84,8 +84,14 @@ def _expand(mapping: dict[str, Any], kind: str, where: str) -> dict[str, list[st
 def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str, Any]]:
     holder = _holder(part, kind)
     swept = [name for name in _FIELDS[kind] if _is_swept(holder, name)]
+    expected = "texts" if kind == "tasks" else "single values"
     for name in swept:
-        _check(holder, name, kind, f"{place}.{'params.' if kind == 'models' else ''}{name}")
+        where = f"{place}.{'params.' if kind == 'models' else ''}{name}"
+        if not holder[name]:
+            raise SpecError(f"{where}: an empty sweep; give at least one value")
+        for label, value in _choices(holder, name):
+            if isinstance(value, dict | list) or (kind == "tasks" and not isinstance(value, str)):
+                raise SpecError(f"{where}: a sweep consists of {expected}, but {label} is {kind_of(value)}")
     if not swept or not isinstance(part.get("name"), str):
         yield part
         return
@@ -94,16 +100,6 @@ def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str,
         variant["name"] = "+".join([part["name"], *(label for label, _ in chosen)])
         _holder(variant, kind).update({name: value for name, (_, value) in zip(swept, chosen, strict=True)})
         yield variant
-
-
-def _check(holder: dict[str, Any], name: str, kind: str, place: str) -> None:
-    choices = _choices(holder, name)
-    if not choices:
-        raise SpecError(f"{place}: an empty sweep; give at least one value")
-    for label, value in choices:
-        if isinstance(value, dict | list) or (kind == "tasks" and not isinstance(value, str)):
-            expected = "texts" if kind == "tasks" else "single values"
-            raise SpecError(f"{place}: a sweep consists of {expected}, but {label} is {kind_of(value)}")
 
 
 def _choices(holder: dict[str, Any], name: str) -> list[tuple[str, Any]]:

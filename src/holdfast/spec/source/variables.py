@@ -31,13 +31,11 @@ _LATE = re.compile(r"(?:models\[\d+\]|roles\..+?|defaults)\.(options|params)(?:\
 def is_late(place: str) -> bool:
     """Whether a text at this place of a spec keeps its variables until a request is made."""
     found = _LATE.fullmatch(place)
-    return found is not None and not (found[1] == "params" and _is_plain(found[2]))
-
-
-def _is_plain(parameter: str | None) -> bool:
-    """Whether every server knows the parameter and it is no mapping, which could hold a secret."""
-    rule = RULES.get(parameter or "")
-    return rule is not None and rule.expected != "a mapping"
+    if found is None:
+        return False
+    # A parameter that every server knows cannot be a secret, unless it is a mapping that holds one.
+    rule = RULES.get(found[2] or "") if found[1] == "params" else None
+    return rule is None or rule.expected == "a mapping"
 
 
 def fill_params(params: Mapping[str, Any], environ: Mapping[str, str], place: str) -> dict[str, Any]:
@@ -142,12 +140,12 @@ def mentioned_variables(spec: object, sets: Sequence[str] = ()) -> set[str]:
     changes = [{path.rpartition(".")[2]: value} for path, value in assigned]
     mirrors = [spec.get("mirror")] if isinstance(spec, dict) else []
     mirrors += [value for path, value in assigned if path in ("mirror", "mirror.url")]
-    return {*_mentioned(spec), *_mentioned(changes), *(name for each in mirrors for name in _mirror_credentials(each))}
-
-
-def _mirror_credentials(mirror: object) -> Sequence[str]:
-    url = mirror.get("url") if isinstance(mirror, dict) else mirror
-    return _MIRROR_CREDENTIALS.get(url.partition("://")[0], ()) if isinstance(url, str) else ()
+    found = {*_mentioned(spec), *_mentioned(changes)}
+    for mirror in mirrors:
+        url = mirror.get("url") if isinstance(mirror, dict) else mirror
+        if isinstance(url, str):
+            found.update(_MIRROR_CREDENTIALS.get(url.partition("://")[0], ()))
+    return found
 
 
 def _mentioned(value: object, name: str = "") -> Iterator[str]:
@@ -176,10 +174,9 @@ def read_env_file(path: str) -> dict[str, str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read(_BYTES_MAX).splitlines()
     found = filter(None, map(_LINE.match, (line for line in lines if not line.lstrip().startswith("#"))))
-    return {match[1]: _unquoted(match[2]) for match in found}
-
-
-def _unquoted(value: str) -> str:
-    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value.split(" #")[0].rstrip()
+    assignments = {}
+    for match in found:
+        name, value = match[1], match[2]
+        is_quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+        assignments[name] = value[1:-1] if is_quoted else value.split(" #")[0].rstrip()
+    return assignments

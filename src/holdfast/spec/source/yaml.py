@@ -41,19 +41,15 @@ def parse_yaml(text: str, path: str) -> object:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         advice = "check the indentation of this line and the one above" if "block" in str(error.problem) else "fix it"
-        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{_shown(text, mark)}") from None
+        lines = text.splitlines()
+        line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
+        shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
+        quoted = f": {shown!r}" if line else ""
+        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{quoted}") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply to be read") from None
     except (yaml.YAMLError, *NO_YAML) as error:
         raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _shown(text: str, mark: yaml.Mark | None) -> str:
-    """Return the line with the problem, quoted for a message."""
-    lines = text.splitlines()
-    line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
-    shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
-    return f": {shown!r}" if line else ""
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -75,6 +71,7 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth -= 1
         if node is not None and not isinstance(event, yaml.AliasEvent):
             self._sizes[node] = self._size(node, mark)
+        # An alias of a node that is not finished yet is inside that node.
         if node is not None and (node not in self._sizes or len(self._sizes) > _NODES_MAX):
             problem = _TOO_MANY if node in self._sizes else "a part that contains itself"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
@@ -119,8 +116,9 @@ def substitute(
     variable is a SpecError there too.
     """
     if isinstance(value, dict):
+        lead = f"{place}." if place else ""
         return {
-            key: each if key in _LATE else substitute(each, environ, _join(place, str(key)), where, is_late)
+            key: each if key in _LATE else substitute(each, environ, f"{lead}{key}", where, is_late)
             for key, each in value.items()
         }
     if isinstance(value, list):
@@ -166,7 +164,3 @@ def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tup
         return value
 
     return VARIABLE.sub(value_of, text), secrets
-
-
-def _join(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name

@@ -80,15 +80,18 @@ def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mappin
             if name == panel or name.startswith(f"{panel}."):
                 own = [votes.get(f"{name}.{role}") for role in roles]
                 if all(own):
-                    yield _panel_agreement(name, roles, [each or {} for each in own])
-
-
-def _panel_agreement(name: str, roles: tuple[str, ...], votes: Sequence[Mapping[int, Any]]) -> Agreement:
-    answers = dict.fromkeys(answer for each in votes for answer in each)
-    units = [[as_number(each.get(answer)) for each in votes] for answer in answers]
-    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
-    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units]) if len(roles) == 2 else None
-    return Agreement(name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa)
+                    ballots = [each or {} for each in own]
+                    answers = dict.fromkeys(answer for each in ballots for answer in each)
+                    units = [[as_number(each.get(answer)) for each in ballots] for answer in answers]
+                    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
+                    kappa = (
+                        cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units])
+                        if len(roles) == 2
+                        else None
+                    )
+                    yield Agreement(
+                        name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa
+                    )
 
 
 def _number(value: float | None) -> str:

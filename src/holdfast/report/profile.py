@@ -165,9 +165,24 @@ def phase_table(report: ProfileReport) -> Grid:
 def profile_lines(report: ProfileReport) -> Iterator[str]:
     """The lines below the table."""
     for model in report.models:
-        yield _throughput(model)
+        text = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
+        if model.failed:
+            text += f", {model.failed} given up"
+        if model.batched:
+            text += f", {model.batched} in batches"
+        if model.requests_per_second is not None and model.output_tokens_per_second is not None:
+            text += (
+                f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
+            )
+        if model.rate_limited_share:
+            text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
+        yield text
     if report.in_flight is not None:
-        yield from _spark(report.in_flight)
+        means, span = report.in_flight.mean, brief(report.in_flight.span_seconds)
+        most = max((each for each in means if each is not None), default=0.0)
+        yield f"in flight: {sparkline(means)}  up to {most:.3g}, {span} each"
+        if None in means:
+            yield "           (a gap: no process was at work)"
     left = report.processes - report.commit_processes
     if left > 0:
         gone = counted(left, "process", "processes")
@@ -188,23 +203,3 @@ def _numbers(found: Percentiles | None) -> tuple[str, ...]:
     if found is None:
         return ("-",) * (len(_COLUMNS) - 2)
     return str(found.count), *map(brief, (found.p50, found.p90, found.p99, found.max, found.seconds))
-
-
-def _throughput(model: ModelProfile) -> str:
-    text = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
-    if model.failed:
-        text += f", {model.failed} given up"
-    if model.batched:
-        text += f", {model.batched} in batches"
-    if model.requests_per_second is not None and model.output_tokens_per_second is not None:
-        text += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
-    if model.rate_limited_share:
-        text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
-    return text
-
-
-def _spark(found: InFlightOverTime) -> Iterator[str]:
-    known = [each for each in found.mean if each is not None]
-    yield f"in flight: {sparkline(found.mean)}  up to {max(known, default=0.0):.3g}, {brief(found.span_seconds)} each"
-    if None in found.mean:
-        yield "           (a gap: no process was at work)"

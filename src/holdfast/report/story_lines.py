@@ -115,13 +115,6 @@ def _attempt(title: str, attempt: AttemptStory, options: _Options, *, is_live: b
         before = turn
     for each in attempt.begun:
         yield from _begun(each, is_live=is_live and each.process == len(options.resumes) + 1)
-    yield from _sums(attempt)
-    if attempt.failure is not None:
-        again = "" if attempt.final else "; another attempt follows"
-        yield from _failure("failed", attempt.failure, again)
-
-
-def _sums(attempt: AttemptStory) -> Iterator[Line]:
     calls = sum(step.kind == "call" for step in attempt.steps)
     parts = [counted(attempt.turns, "turn"), counted(calls, "call") if calls else "", tokens(attempt.usage)]
     parts += [_dollars(attempt.dollars), took(sum(step.seconds for step in attempt.steps))]
@@ -132,6 +125,9 @@ def _sums(attempt: AttemptStory) -> Iterator[Line]:
         yield f"  {spent.live} sent, {spent.replayed} replayed{orphaned}; {duration(spent.seconds)} of work", ""
     elif attempt.status == "unfinished":
         yield "  not ended: it is under way, or was interrupted and continues with a resume", ""
+    if attempt.failure is not None:
+        again = "" if attempt.final else "; another attempt follows"
+        yield from _failure("failed", attempt.failure, again)
 
 
 def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
@@ -152,27 +148,23 @@ def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line
     for step in turn.calls:
         yield from _resumed(process, step.process, options)
         process = step.process
-        yield from _call(step, options)
+        arguments = _compact(step.called.arguments) if step.called else ""
+        what = f"{step.called.tool}({arguments})" if step.called else step.kind
+        yield from _text(f"[call] {what}", 4, options, rest=f"  {took(step.seconds)}")
+        if step.cancelled:
+            yield "    cancelled by the solver", ""
+        elif step.failure is not None:
+            yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, options, "red")
+        else:
+            yield from _text(f"[result] {_result(step)}", 4, options)
+        if step.files is not None:
+            yield from _text(_changes(step.files), 4, options)
 
 
 def _resumed(before: int, now: int, options: _Options) -> Iterator[Line]:
     if now > before:
         at = options.resumes[now - 2][:19]
         yield f"  -- resumed at {at}: everything above was recorded before --", "cyan"
-
-
-def _call(step: StepStory, options: _Options) -> Iterator[Line]:
-    arguments = _compact(step.called.arguments) if step.called else ""
-    what = f"{step.called.tool}({arguments})" if step.called else step.kind
-    yield from _text(f"[call] {what}", 4, options, rest=f"  {took(step.seconds)}")
-    if step.cancelled:
-        yield "    cancelled by the solver", ""
-    elif step.failure is not None:
-        yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, options, "red")
-    else:
-        yield from _text(f"[result] {_result(step)}", 4, options)
-    if step.files is not None:
-        yield from _text(_changes(step.files), 4, options)
 
 
 def _changes(files: FileChanges) -> str:
@@ -221,7 +213,10 @@ def _new_messages(step: StepStory, results: Sequence[str], options: _Options) ->
         yield f"    … {', '.join(filter(None, (kept, above)))}", ""
     for message in step.messages:
         if message not in known:
-            yield from _message(message, options)
+            text = content_text(message.get("content"), options.size_of)
+            yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
+            for call in message.get("tool_calls") or ():
+                yield from _text(f"[tool call] {_called(call)}", 4, options)
 
 
 def _ends(message: Message, results: Sequence[str]) -> bool:
@@ -233,13 +228,6 @@ def _result(step: StepStory) -> str:
     if step.failure is not None:
         return step.failure.message
     return step.value if isinstance(step.value, str) else _compact(step.value)
-
-
-def _message(message: Message, options: _Options) -> Iterator[Line]:
-    text = content_text(message.get("content"), options.size_of)
-    yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
-    for call in message.get("tool_calls") or ():
-        yield from _text(f"[tool call] {_called(call)}", 4, options)
 
 
 def took(seconds: float) -> str:

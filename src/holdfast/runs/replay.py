@@ -9,13 +9,12 @@ import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.failures import failure_of, is_ours
-from holdfast.engine.history import KeyTraces, LastAttempt
+from holdfast.engine.history import KeyTraces
 from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
@@ -53,7 +52,8 @@ def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
         tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
-                last = _read_last_attempt(place, key)
+                with contextlib.closing(KeyTraces(place.journal, key)) as traces:
+                    last = traces.last_attempt(key)
                 return ReplayInput(
                     ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder
                 )
@@ -75,8 +75,7 @@ def _is_changed(work: PreparedTask, stored: TaskInputs) -> bool:
 
 async def play(scene: ReplayInput) -> Replay:
     """Run the solver on the recorded steps."""
-    replay, _ = await _play(scene)
-    return replay
+    return (await _play(scene))[0]
 
 
 async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
@@ -103,21 +102,20 @@ async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
-def _read_last_attempt(place: RunLocation, key: str) -> LastAttempt:
-    traces = KeyTraces(place.journal, key)
-    try:
-        return traces.last_attempt(key)
-    finally:
-        traces.close()
-
-
 def replay_in_debugger(scene: ReplayInput) -> Replay | None:
     """`play` under pdb, which stops at the first line of the solver and where it raises. None if the user quits."""
     import pdb
 
-    function = _unwrap(scene.work.solver.function)
+    function: Any = scene.work.solver.function  # the user's function is below partials and decorators
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    # The first line of the body: a breakpoint on the `def` line would never be reached.
+    start = inspect.getsourcelines(function)[1]
+    lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
+    first = next((line for line in lines if line > start), start)
     debugger = pdb.Pdb()
-    debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{_first_line(function)}", "continue"])
+    debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{first}", "continue"])
     found: list[tuple[Replay, BaseException | None]] = []
     with contextlib.suppress(bdb.BdbQuit):
         debugger.runcall(lambda: found.append(asyncio.run(_play(scene))))
@@ -142,17 +140,3 @@ def _trim_traceback(trace: types.TracebackType) -> types.TracebackType:
     for each in reversed(frames):
         trimmed = types.TracebackType(trimmed, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return trimmed or trace
-
-
-def _unwrap(function: Callable[..., Any]) -> Any:
-    """The user's function below partials and decorators."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.unwrap(function)
-
-
-def _first_line(function: Any) -> int:
-    """The first line of the body: a breakpoint on the `def` line would never be reached."""
-    lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
-    first = inspect.getsourcelines(function)[1]
-    return next((line for line in lines if line > first), first)

@@ -27,7 +27,11 @@ def list_runs(store: str) -> Iterator[RunSummary]:
                 summaries.append(summary)
         except Exception as error:  # noqa: BLE001 - no error of one run may hide the others
             if os.path.isdir(place.folder):  # else it was removed in the meantime
-                summaries.append(_unreadable(place, error))
+                names, damage = (
+                    (place.run_id, place.experiment),
+                    [str(error)] if isinstance(error, DamagedError) else [],
+                )
+                summaries.append(RunSummary(*names, "unreadable", reason_of(error), folder=place.folder, damage=damage))
     if catalogue is not None:
         catalogue.keep_only(folders)
         catalogue.close()
@@ -46,13 +50,6 @@ def _load_cached(catalogue: Catalogue | None, place: RunLocation) -> RunSummary 
     if summary is None or summary.status == "interrupted":
         return None  # the reason of an interruption also depends on the lock and the lease, not only on files
     return msgspec.structs.replace(summary, bytes=place.size())
-
-
-def _unreadable(place: RunLocation, error: Exception) -> RunSummary:
-    damage = [str(error)] if isinstance(error, DamagedError) else []
-    return RunSummary(
-        place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
-    )
 
 
 def _summarize(catalogue: Catalogue | None, place: RunLocation) -> RunSummary:

@@ -261,7 +261,36 @@ def test_failed_samples_of_the_parent_are_asked_again_from_where_they_failed(tmp
     forked = fork(tmp_path, one_task(told, thrice, task={"sample_retries": 0}))
     assert told.since(asked) == ["s1 three", "s1 two"]
     assert (forked.forecast.reused, forked.forecast.complete, forked.ended.failed) == (7, 2, 0)
+    assert (forked.forecast.asks, forked.forecast.tokens) == (2, 22)
     assert steps_of(tmp_path, FORK) == (2, 7, 0)
+
+
+@pytest.mark.parametrize("solver", [thrice, talk])
+def test_a_forecast_counts_the_requests_after_the_one_that_failed(tmp_path: Path, solver: Any) -> None:
+    told = Told(lambda text: text in ("s1 two", "s1 turn 0", "s2 three", "s2 turn 1"))
+    go(tmp_path, one_task(told, solver, task={"sample_retries": 0}))
+    asked = len(told.asked)
+    told.fails = lambda text: False
+    forked = fork(tmp_path, one_task(told, solver, task={"sample_retries": 0}))
+    assert forked.forecast.asks == len(told.since(asked)) == 3
+    assert forked.ended.finished == 3
+
+
+async def fails_at_the_end(sample: Sample, ctx: Context) -> str:
+    text = await thrice(sample, ctx)
+    if sample.id == "s1":
+        raise ValueError("by chance")
+    return text
+
+
+def test_a_forecast_counts_the_new_attempt_of_code_that_fails_on_recorded_steps(tmp_path: Path) -> None:
+    told = Told()
+    wanted = one_task(told, fails_at_the_end, task={"sample_retries": 0})
+    go(tmp_path, wanted)
+    asked = len(told.asked)
+    forked = fork(tmp_path, wanted)
+    assert (forked.forecast.complete, forked.forecast.reused, forked.forecast.asks) == (2, 9, 3)
+    assert len(told.since(asked)) == 3, "an attempt that only replays uses up no retry"
 
 
 def test_the_steps_of_an_attempt_that_was_cut_off_after_another_had_failed_are_taken_over(tmp_path: Path) -> None:

@@ -332,15 +332,12 @@ def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> 
 
 def _event(line: Line) -> Event:
     check_fact(line)
-    return Event(line.n, line.at, line.t, _whole(_data.decode(line.d)))
-
-
-def _whole(data: dict[str, Any]) -> dict[str, Any]:
-    """A record's data with the text restored in its answer's message, where it is stored once (`Answer.as_stored`)."""
+    # A record's data with the text restored in its answer's message, where it is stored once (`Answer.as_stored`).
+    data = _data.decode(line.d)
     answer = data.get("answer")
     if isinstance(answer, dict) and answer.pop("text_once", False):
         answer["message"]["content"] = answer["text"]
-    return data
+    return Event(line.n, line.at, line.t, data)
 
 
 def last_conversation(steps: Mapping[int, Step]) -> list[Message]:

@@ -29,7 +29,6 @@ from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
 from holdfast.runs.store.trust import executed_by, remember
 from holdfast.spec import Mirror, spec_mapping
-from holdfast.state import Fold
 from holdfast.version import __version__
 
 _ALL = Retry()
@@ -43,20 +42,16 @@ async def execute(
 ) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
     with storage_errors(place.folder):
-        return await _execute(given, place, observe, retry)
-
-
-async def _execute(given: Given, place: RunLocation, observe: Observe | None, retry: Retry) -> RunOutcome:
-    await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, logging.getLogger("holdfast").warning)
-    prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-    if reading.fold.story.started is None:
-        with prefix_errors(given.where):
-            refuse_missing_keys(prepared.spec)
-            await asyncio.to_thread(survey, given.spec, prepared.works)
-            await asyncio.to_thread(_warn_of_budget, prepared)
-        return await _begin(prepared, place, observe, given)
-    await asyncio.to_thread(_remember, reading, prepared)
-    return await Resumption(prepared, reading, given, retry).resume(observe)
+        await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, logging.getLogger("holdfast").warning)
+        prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+        if reading.fold.story.started is None:
+            with prefix_errors(given.where):
+                refuse_missing_keys(prepared.spec)
+                await asyncio.to_thread(survey, given.spec, prepared.works)
+                await asyncio.to_thread(_warn_of_budget, prepared)
+            return await _begin(prepared, place, observe, given)
+        await asyncio.to_thread(_remember, reading, prepared)
+        return await Resumption(prepared, reading, given, retry).resume(observe)
 
 
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
@@ -97,7 +92,11 @@ async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None
         if reading.fold.story.started is not None:  # another process started it while this one was preparing
             await asyncio.to_thread(claimed.release)
             return await Resumption(prepared, reading, given, _ALL).resume(observe)
-        _refuse_missing_start(reading.fold, place)
+        # A new start would mix or repeat the answers of a journal that lost its `run.started`.
+        fold = reading.fold
+        problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+        if problem:
+            raise DamagedError(f"{problem}, or start a run with another id")
         uid = reading.uid or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
     except BaseException:
@@ -134,13 +133,6 @@ def make_started_record(
         inputs=inputs_of(prepared.works),
         parent=parent,
     )
-
-
-def _refuse_missing_start(fold: Fold, place: RunLocation) -> None:
-    """DamagedError if the journal has answers but no `run.started`: a new start would mix or repeat them."""
-    problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
-    if problem:
-        raise DamagedError(f"{problem}, or start a run with another id")
 
 
 def _claim(place: RunLocation, mirror: Mirror | None) -> Claimed:

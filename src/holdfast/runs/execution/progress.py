@@ -31,7 +31,10 @@ def observer(quiet: bool = False) -> Observe | None:
     """The display for this environment; None if nobody would see it."""
     if quiet:
         return None
-    if _is_notebook():
+    # Whether this is an IPython shell with a kernel: a front end then shows rich output.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if getattr(shell, "kernel", None) is not None:
         return lambda engine, place: _watch(engine, place, _Cell())
     if sys.stderr.isatty():
         return lambda engine, place: _watch(engine, place, _Terminal())
@@ -47,13 +50,6 @@ async def _watch(engine: Engine, place: RunLocation, display: _Display) -> None:
     finally:
         display.show(engine.progress)
         display.end()
-
-
-def _is_notebook() -> bool:
-    """Whether this is an IPython shell with a kernel: a front end then shows rich output."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
 
 
 class _Terminal:

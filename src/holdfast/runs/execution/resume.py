@@ -338,7 +338,8 @@ class Resumption:
         self._refuse(changes_beyond_extension(changes))
         self._check_files()
         self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
-        extension = self._extension()
+        prepared = self._prepared
+        extension = PlanExtension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
         self._refuse(extension.lost())
         if extension.count():
             return changes, extension
@@ -351,10 +352,6 @@ class Resumption:
     @property
     def _fold(self) -> Fold:
         return self._reading.fold
-
-    def _extension(self) -> PlanExtension:
-        prepared = self._prepared
-        return PlanExtension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
 
     async def _work(self, writer: Writer, logbook: EventLog, observe: Observe | None) -> RunOutcome:
         try:
@@ -417,13 +414,12 @@ class Resumption:
             raise UsageError(f"no sample failed as {', '.join(unknown)}; kinds of failures in this run: {there}")
         named = self._ordinals(retry.keys)
         for key, ordinal in named.items():
-            if ordinal not in kinds and not self._was_retried(ordinal):
+            if ordinal not in kinds and not any(
+                ordinal in (each.resumed.retried or ()) for each in self._fold.story.resumes
+            ):
                 raise UsageError(f"{key} has not failed: only failed samples can be retried")
         chosen = {*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}
         return tuple(sorted(chosen & kinds.keys()))
-
-    def _was_retried(self, ordinal: int) -> bool:
-        return any(ordinal in (each.resumed.retried or ()) for each in self._fold.story.resumes)
 
     def _ordinals(self, keys: Iterable[str]) -> dict[str, int]:
         names = set(keys)

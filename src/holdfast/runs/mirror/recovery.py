@@ -277,14 +277,10 @@ def only_run(url: str) -> tuple[StoredObjects, str, str]:
         return runs[0]
     names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
     problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    parent = url if runs else _parent_url(url)
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(parent)}")
-
-
-def _parent_url(url: str) -> str:
-    """The parent of a URL, whose listing shows the right spelling of the last part; a bucket has no parent."""
-    above, _, _ = url.rstrip("/").rpartition("/")
-    return url if above.endswith((":", "/")) else above
+    # The listing of the parent shows the right spelling of the last part; a bucket has no parent.
+    above = url.rstrip("/").rpartition("/")[0]
+    listed = url if runs or above.endswith((":", "/")) else above
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(listed)}")
 
 
 def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
@@ -347,7 +343,14 @@ class _Recovery:
         """Merge the sources into the run's folder, or restore into a new one, and count the result."""
         place, warn = self._place, self._warnings.append
         if place.began:
-            self._refuse_existing()
+            if not self._options.events:
+                problem = "exists: recovering without events needs a new folder; add --output DIR"
+                raise UsageError(f"{place.folder} {problem}")
+            if len(self._others) == len(self._sources) and not self._options.overwrite:
+                raise UsageError(
+                    f"{place.folder} exists; merge into it with --overwrite (nothing in it is lost), or "
+                    "choose another store with --output DIR"
+                )
         if not self._others:  # nothing to merge: only count what the run has
             self._count(place.folder)
             return
@@ -362,16 +365,6 @@ class _Recovery:
             self._finish(place.folder, restore(place.folder, self._others, warn))
         finally:
             lock.release()
-
-    def _refuse_existing(self) -> None:
-        folder = self._place.folder
-        if not self._options.events:
-            raise UsageError(f"{folder} exists: recovering without events needs a new folder; add --output DIR")
-        if len(self._others) == len(self._sources) and not self._options.overwrite:
-            raise UsageError(
-                f"{folder} exists; merge into it with --overwrite (nothing in it is lost), or "
-                "choose another store with --output DIR"
-            )
 
     def _finish(self, folder: str, restored: Restored) -> None:
         """Count, and write the note with the result. Called before the folder gets its final name."""

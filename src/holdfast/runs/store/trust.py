@@ -122,7 +122,13 @@ def remember(uid: str, executed: Executed) -> None:
     try:
         known = _read()
         if line not in known.decode("utf-8", "replace").splitlines():
-            _append(f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n")
+            path = list_path()
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            handle = open_own_file(path, append=True, alone=True)
+            try:
+                os.write(handle, (f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n").encode())
+            finally:
+                os.close(handle)
     except OSError as error:
         reason = error.strerror or error
         logging.getLogger("holdfast").warning(
@@ -168,16 +174,6 @@ def _read() -> bytes:
         return b""
     with open(handle, "rb") as file:
         return file.read(_LIST_BYTES_MAX)
-
-
-def _append(text: str) -> None:
-    path = list_path()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handle = open_own_file(path, append=True, alone=True)
-    try:
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
 
 
 def _command_with_trust() -> str:

@@ -293,6 +293,10 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
+    votes: dict[str, dict[int, Any]] = {}
+    for score in selected.scores(index, known.samples) if selected.judges else ():
+        if not score.failure:
+            votes.setdefault(score.scorer, {})[score.o] = score.value
     finished, failed = statuses["finished"], statuses["failed"]
     return CellReport(
         task=selected.task,
@@ -309,7 +313,7 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         marks=dict(marks),
         marked=marked,
         cost=cost,
-        agreement=tuple(_agreement(index, selected, known.samples)),
+        agreement=tuple(agreements(selected.judges, votes)),
         anomalies=dict(anomaly_counts),
         odd=anomaly_examples,
         groups_unknown=groups.unknown.get(selected.task, ""),
@@ -339,7 +343,10 @@ def _scorers(index: Index, selected: CellAnswers, known: _Finished) -> Iterator[
             missing[row.scorer] += 1
     for name, numbers in sorted(values.items()):
         label_counts = dict(labels.get(name, Counter[str]()).most_common())
-        example = _example(index, broken[name]) if name in broken else None
+        example = None
+        if name in broken:
+            key = next(index.answers(first=broken[name].o, count=1)).key
+            example = Example(key, without_scorer_name(name, broken[name].failure))
         plain = any(each.name == MEAN for each in selected.reductions) or not numbers
         kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
         summary = known.summarise(numbers)
@@ -369,32 +376,13 @@ def _reduced(index: Index, selected: CellAnswers, known: _Finished) -> dict[str,
 
 def _answers(index: Index, selected: CellAnswers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
     """What identifies each answer for cons@k: the label of the given scorer or, without one, its text."""
-    if not scorer:
-        yield from _texts(index, selected)
+    if scorer:
+        for score in selected.scores(index, among):
+            if score.scorer == scorer and isinstance(score.value, str) and not score.failure:
+                yield score.o, score.value
         return
-    for row in selected.scores(index, among):
-        if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
-            yield row.o, row.value
-
-
-def _texts(index: Index, selected: CellAnswers) -> Iterator[tuple[int, str]]:
     with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
         for row in selected.rows(index):
             entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
             if entry is not None and entry.line.n == row.n:
                 yield row.o, _finished.decode(entry.line).answer.text
-
-
-def _agreement(index: Index, selected: CellAnswers, answers: Container[int]) -> Iterator[Agreement]:
-    if not selected.judges:
-        return
-    votes: dict[str, dict[int, Any]] = {}
-    for row in selected.scores(index, answers):
-        if not row.failure:
-            votes.setdefault(row.scorer, {})[row.o] = row.value
-    yield from agreements(selected.judges, votes)
-
-
-def _example(index: Index, row: ScoreRow) -> Example:
-    answer = next(index.answers(first=row.o, count=1))
-    return Example(answer.key, without_scorer_name(row.scorer, row.failure))

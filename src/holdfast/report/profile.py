@@ -58,6 +58,28 @@ class ModelProfile(msgspec.Struct, frozen=True):
     evaluations: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests as a judge, by evaluation; requests of the samples themselves have the empty key."""
 
+    @classmethod
+    def of(cls, name: str, is_role: bool, times: ModelTimes, worked: float) -> "ModelProfile":
+        """`worked`: seconds that processes worked on the run."""
+        waited = times.held_seconds + times.sent_seconds
+        has_queue = "queue" in times.phases  # older versions did not record it
+        return cls(
+            name=name,
+            role=is_role,
+            requests=times.requests,
+            answered=times.answered,
+            failed=times.failed,
+            retries=times.retries,
+            batched=times.batched,
+            input_tokens=times.input_tokens,
+            output_tokens=times.output_tokens,
+            requests_per_second=round(times.requests / worked, 3) if worked else None,
+            output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
+            rate_limited_share=round(times.limited_seconds / waited, 4) if waited and has_queue else None,
+            phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
+            evaluations=dict(times.evaluations),
+        )
+
     @property
     def title(self) -> str:
         return f"{self.name} (role)" if self.role else self.name
@@ -97,7 +119,7 @@ def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
     for is_role, models in ((False, profile.models), (True, profile.roles)):
         for name, times in models.items():
             if times.requests or times.phases:
-                yield _model_profile(name, is_role, times, worked)
+                yield ModelProfile.of(name, is_role, times, worked)
 
 
 def profile_report(profile: Profile, names: tuple[str, str, str], live: Durations | None) -> ProfileReport:
@@ -121,27 +143,6 @@ def profile_report(profile: Profile, names: tuple[str, str, str], live: Duration
         profile.processes,
         profile.told + (live is not None),
         in_flight,
-    )
-
-
-def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -> ModelProfile:
-    waited = times.held_seconds + times.sent_seconds
-    has_queue = "queue" in times.phases  # older versions did not record it
-    return ModelProfile(
-        name=name,
-        role=is_role,
-        requests=times.requests,
-        answered=times.answered,
-        failed=times.failed,
-        retries=times.retries,
-        batched=times.batched,
-        input_tokens=times.input_tokens,
-        output_tokens=times.output_tokens,
-        requests_per_second=round(times.requests / worked, 3) if worked else None,
-        output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
-        rate_limited_share=round(times.limited_seconds / waited, 4) if waited and has_queue else None,
-        phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
-        evaluations=dict(times.evaluations),
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import one_line
-from holdfast.records import Failure, FileChanges, Message, with_strings
-from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
+from holdfast.records import Failure, FileChanges, with_strings
+from holdfast.report.story import AttemptStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
 from holdfast.report.text import content_text, counted, dollars, human_bytes, lines_of, without_scorer_name
 
@@ -37,16 +37,17 @@ def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, fu
     """From the first request to the scores, turn by turn. Without `full`, long texts are shortened; the answer never
     is.
     """
-    return ((one_line(line), style) for line, style in _story(story, size_of, _Options(size_of, full, story.resumes)))
+    lines = _story(story, _Options(size_of, full, story.resumes))
+    return ((one_line(line), style) for line, style in lines)
 
 
-def _story(story: KeyStory, size_of: SizeOf, options: _Options) -> Iterator[Line]:
+def _story(story: KeyStory, options: _Options) -> Iterator[Line]:
     yield f"{story.key}  {story.status}", "bold"
     if story.doing:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
         yield f"  planned with the ordinal {story.o}; nothing of it is recorded yet", ""
-    shown = with_strings(story.row, lambda text, _: content_text(text, size_of))
+    shown = with_strings(story.row, lambda text, _: content_text(text, options.size_of))
     row = "is not recorded" if story.row is None else _compact(shown)
     yield from _text(f"row: {row}", 2, options)
     for attempt in story.attempts:
@@ -114,7 +115,11 @@ def _attempt(title: str, attempt: AttemptStory, options: _Options, *, is_live: b
         yield from _turn(turn, before, options)
         before = turn
     for each in attempt.begun:
-        yield from _begun(each, is_live=is_live and each.process == len(options.resumes) + 1)
+        what = f"{each.called.tool}({_compact(each.called.arguments)})" if each.called else "a call"
+        runs_now = is_live and each.process == len(options.resumes) + 1
+        came = "is under way" if runs_now else "its outcome is not recorded: it may have run"
+        yield from _indented(f"[begun] {what}  {each.at[:19]}  record {each.n}", 2, "yellow")
+        yield f"    is never repeated; {came}", "yellow"
     calls = sum(step.kind == "call" for step in attempt.steps)
     parts = [counted(attempt.turns, "turn"), counted(calls, "call") if calls else "", tokens(attempt.usage)]
     parts += [_dollars(attempt.dollars), took(sum(step.seconds for step in attempt.steps))]
@@ -128,13 +133,6 @@ def _attempt(title: str, attempt: AttemptStory, options: _Options, *, is_live: b
     if attempt.failure is not None:
         again = "" if attempt.final else "; another attempt follows"
         yield from _failure("failed", attempt.failure, again)
-
-
-def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
-    what = f"{begun.called.tool}({_compact(begun.called.arguments)})" if begun.called else "a call"
-    came = "is under way" if is_live else "its outcome is not recorded: it may have run"
-    yield from _indented(f"[begun] {what}  {begun.at[:19]}  record {begun.n}", 2, "yellow")
-    yield f"    is never repeated; {came}", "yellow"
 
 
 def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line]:
@@ -206,7 +204,9 @@ def _settings(step: StepStory, before: StepStory | None, options: _Options) -> I
 
 def _new_messages(step: StepStory, results: Sequence[str], options: _Options) -> Iterator[Line]:
     """New messages of a request, without tool results that were shown above."""
-    known = [message for message in step.messages if message.get("role") == "tool" and _ends(message, results)]
+    shown = {*results, *(f"error: {each}" for each in results)}
+    answers = [message for message in step.messages if message.get("role") == "tool"]
+    known = [each for each in answers if isinstance(each.get("content"), str) and each["content"] in shown]
     kept = f"{counted(step.kept, 'message')} as before (of record {step.after})" if step.kept else ""
     above = f"{counted(len(known), 'result')} of the calls above" if known else ""
     if kept or above:
@@ -217,11 +217,6 @@ def _new_messages(step: StepStory, results: Sequence[str], options: _Options) ->
             yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
             for call in message.get("tool_calls") or ():
                 yield from _text(f"[tool call] {_called(call)}", 4, options)
-
-
-def _ends(message: Message, results: Sequence[str]) -> bool:
-    content = message.get("content")
-    return isinstance(content, str) and any(content == each or content == f"error: {each}" for each in results)
 
 
 def _result(step: StepStory) -> str:
@@ -243,24 +238,20 @@ def _text(text: str, width: int, options: _Options, style: str = "", rest: str =
     """A text, shortened if it is long. `rest` follows the last line."""
     text = "\n".join(lines_of(text)).rstrip()
     lines = text.splitlines() or [""]
-    shown = lines if options.full else _beginning(lines)
+    shown = lines
+    if not options.full:
+        shown, room = [], _CHARACTERS_MAX
+        for line in lines[:_LINES_MAX]:
+            if room <= 0:
+                break
+            shown.append(line[:room])
+            room -= len(line)
     left = len(text) - sum(map(len, shown)) - len(shown) + 1
     if left <= 0:
         yield from _indented("\n".join(lines) + rest, width, style)
         return
     yield from _indented("\n".join(shown), width, style)
     yield f"{' ' * width}  … and {counted(left, 'more character')} (--full shows all){rest}", "dim"
-
-
-def _beginning(lines: Sequence[str]) -> list[str]:
-    shown: list[str] = []
-    left = _CHARACTERS_MAX
-    for line in lines[:_LINES_MAX]:
-        if left <= 0:
-            break
-        shown.append(line[:left])
-        left -= len(line)
-    return shown
 
 
 def _score(score: ScoreStory) -> Iterator[Line]:

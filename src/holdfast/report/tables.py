@@ -258,7 +258,13 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     missing = (str(scorer.no_score), str(scorer.failures))
     for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
-        yield name, (*_numbers(summary, labels), *(("0", "0") if index else missing))
+        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
+        numbers = (shown, "", "", str(sum(labels.values())))
+        if summary.mean is not None:
+            error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
+            ends = None if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+            numbers = (f"{summary.mean:.4f}", error, ends or "-", count_of(summary))
+        yield name, (*numbers, *(("0", "0") if index else missing))
 
 
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:
@@ -269,15 +275,6 @@ def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mappi
         yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels
 
 
-def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
-    if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
-        return shown, "", "", str(sum(labels.values()))
-    error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
-    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", error, interval, count_of(summary)
-
-
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
@@ -285,7 +282,8 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():
-        line += f"; replay saved {_savings(report)}"
+        saved, used = report.cost.saved_dollars, tokens(report.saved)
+        line += f"; replay saved {dollars(saved)} ({used})" if saved else f"; replay saved {used}"
     yield _line(line, style="dim")
     sections = (
         ("dim", cost_sentences(report.cost)),
@@ -311,12 +309,6 @@ def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     edited = sum(each.edited for cell in cells for each in cell.scorers)
     if edited:
         yield f"{counted(edited, 'score')} edited by hand"
-
-
-def _savings(report: RunReport) -> str:
-    """What replay saved: in dollars if there are prices, and in tokens."""
-    saved = report.cost.saved_dollars
-    return f"{dollars(saved)} ({tokens(report.saved)})" if saved else tokens(report.saved)
 
 
 def _line(text: str, style: str = "") -> Text:

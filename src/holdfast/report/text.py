@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHORT_WIDTH = 100
 _INLINE = "data:"
+_FILE_FIELDS = ("url", "data", "file_data", "file_id")
 _CENT = 0.01
 _BAR_WIDTH = 24
 
@@ -111,13 +112,10 @@ def _part_text(part: Any, size_of: Callable[[str], int | None]) -> str:
     if isinstance(part.get("text"), str):
         return str(part["text"])
     inner = part.get(str(part.get("type")))
-    value = inner if isinstance(inner, str) else next(iter(_values(inner)), "")
+    if isinstance(inner, dict):
+        inner = next((inner[name] for name in _FILE_FIELDS if isinstance(inner.get(name), str)), "")
+    value = inner if isinstance(inner, str) else ""
     return _text_or_size(value, size_of) if value else f"[{part.get('type')}]"
-
-
-def _values(inner: Any) -> list[str]:
-    names = ("url", "data", "file_data", "file_id")
-    return [inner[name] for name in names if isinstance(inner.get(name), str)] if isinstance(inner, dict) else []
 
 
 def _text_or_size(text: str, size_of: Callable[[str], int | None]) -> str:

@@ -20,9 +20,10 @@ from holdfast.journal import OS_DISK, make_run_folder
 from holdfast.plan import WrittenPlan, inputs_of, survey, write_plan
 from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
+from holdfast.runs.execution.drift import Retry
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
-from holdfast.runs.execution.resume import Reading, Resumption, Retry, read_and_prepare
+from holdfast.runs.execution.resume import Reading, Resumption, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import Claimed, claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
@@ -48,7 +49,11 @@ async def execute(
             with prefix_errors(given.where):
                 refuse_missing_keys(prepared.spec)
                 await asyncio.to_thread(survey, given.spec, prepared.works)
-                await asyncio.to_thread(_warn_of_budget, prepared)
+                limits = prepared.spec.limits.run
+                if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
+                    needed = await asyncio.to_thread(estimate, prepared.spec, prepared.works, {})
+                    for line in needed.over():  # before anything is paid
+                        logging.getLogger("holdfast").warning(line)
             return await _begin(prepared, place, observe, given)
         await asyncio.to_thread(_remember, reading, prepared)
         return await Resumption(prepared, reading, given, retry).resume(observe)
@@ -67,14 +72,6 @@ def _remember(reading: Reading, prepared: Prepared) -> None:
     """Trust the run: a spec that the user gives is trusted, so later commands on the run need no `--trust`."""
     started = reading.fold.story.started
     remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
-
-
-def _warn_of_budget(prepared: Prepared) -> None:
-    """Warn before anything is paid if the estimate exceeds a limit."""
-    limits = prepared.spec.limits.run
-    if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
-        for line in estimate(prepared.spec, prepared.works, {}).over():
-            logging.getLogger("holdfast").warning(line)
 
 
 def new_run_location(given: Given, store: str, run_id: str | None = None) -> RunLocation:

@@ -259,7 +259,9 @@ async def _execute_request(
     if request.do == "tune":
         spec, record = await asyncio.to_thread(tune_spec, fold.story, request.sets)
         await session.writer.append(record)
-        await asyncio.to_thread(_catch_up, session.place, fold)
+        # Read the story of the live run again, with the record that was just appended.
+        records = Reader(session.place.journal).read(live=True)
+        fold.story = (await asyncio.to_thread(Fold().read, records)).story
         await asyncio.to_thread(write_spec_file, session.place, fold.story)
         engine.tune(spec)
         session.logbook.tell("run.tuned", ", ".join(request.sets))
@@ -268,11 +270,6 @@ async def _execute_request(
         await session.writer.append(make_control_record(request))
         return True, "done"
     return False, f"this version of Holdfast does not know {request.do!r}"
-
-
-def _catch_up(place: RunLocation, fold: Fold) -> None:
-    """Read the story of the live run again, with the record that was just appended."""
-    fold.story = Fold().read(Reader(place.journal).read(live=True)).story
 
 
 async def _record_end(session: RunSession, engine: Engine, ended: RunOutcome) -> None:

@@ -60,7 +60,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
     reused: int
     saved: Usage
-    asks: bool
+    incomplete: bool
     restarts: bool = False
     """The solver failed on recorded steps alone. Such an attempt uses up no retry: the run sends all requests again."""
 
@@ -123,14 +123,14 @@ async def rehearse(scene: ReplayInput) -> Rehearsal:
         await asyncio.sleep(0)
     if asked.done() and replay.bridge.is_open:
         await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
-    spent, asks = replay.steps.spent(), asked.done() or not settled
-    restarts = not asks and spent.replayed > 0 and solving.result()
+    spent, incomplete = replay.steps.spent(), asked.done() or not settled
+    restarts = not incomplete and spent.replayed > 0 and solving.result()
     replay.steps.close()
     solving.cancel()
     asked.cancel()
     await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
     await replay.close()
-    return Rehearsal(spent.replayed, spent.saved, asks or restarts, restarts)
+    return Rehearsal(spent.replayed, spent.saved, incomplete or restarts, restarts)
 
 
 async def _wait_until_quiet(futures: "set[asyncio.Future[Any]]", steps: Steps) -> bool:

@@ -265,7 +265,22 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
     """
     ends = {end.attempt: (at, process, end) for _, at, process, end in reversed(found.ends)}
     numbers = sorted({*ends, *(number for what, _, number in _scopes(found) if what == "solve")})
-    return tuple(_attempt_story(number, found, ends.get(number), prices) for number in numbers)
+    stories = []
+    for number in numbers:
+        at, last, end = ends.get(number, ("", found.process, None))
+        failed = end if isinstance(end, SampleFailed) else None
+        story = AttemptStory(
+            attempt=number,
+            status="unfinished" if end is None else "failed" if failed is not None else "finished",
+            began="",
+            ended=at,
+            steps=(),
+            failure=failed.failure if failed is not None else None,
+            final=failed.final if failed is not None else end is not None,
+            spent=end.spent if end is not None else None,
+        )
+        stories.append(_with_steps(story, f"solve/{number}", found, last, prices))
+    return tuple(stories)
 
 
 def judgings_of(
@@ -277,7 +292,7 @@ def judgings_of(
         if what != "score":
             continue
         ends = [each for each in found.scores if each[2].evaluation == evaluation and each[2].last]
-        at, last, data = ends[number - 1] if number <= len(ends) else ("", len(found.begun_again) + 1, None)
+        at, last, data = ends[number - 1] if number <= len(ends) else ("", found.process, None)
         blank = AttemptStory(
             number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
         )
@@ -357,27 +372,6 @@ def call_name(call: Any) -> str:
     """The tool that a model calls, from the provider's format."""
     function = call.get("function") if isinstance(call, dict) else None
     return str(function.get("name")) if isinstance(function, dict) else ""
-
-
-def _attempt_story(
-    number: int,
-    found: KeyRecords,
-    end: tuple[str, int, SampleFinished | SampleFailed] | None,
-    prices: Mapping[str, Price | None],
-) -> AttemptStory:
-    at, last, data = end if end is not None else ("", len(found.begun_again) + 1, None)
-    failed = data if isinstance(data, SampleFailed) else None
-    story = AttemptStory(
-        attempt=number,
-        status="unfinished" if data is None else "failed" if failed is not None else "finished",
-        began="",
-        ended=at,
-        steps=(),
-        failure=failed.failure if failed is not None else None,
-        final=failed.final if failed is not None else data is not None,
-        spent=data.spent if data is not None else None,
-    )
-    return _with_steps(story, f"solve/{number}", found, last, prices)
 
 
 def _with_steps(

@@ -178,7 +178,12 @@ def _changes(files: FileChanges) -> str:
 def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterator[Line]:
     asked = f" of role {step.role}" if step.role else ""
     yield f"  turn {step.turn}  {step.how}{asked}  record {step.n}", "bold"
-    yield from _settings(step, before.request if before else None, options)
+    earlier = before.request if before else None
+    if (step.params, step.tools) != ((earlier.params, earlier.tools) if earlier else ({}, [])):
+        named = ("params", _compact(step.params) if step.params else ""), ("tools", ", ".join(step.tools))
+        had = bool(earlier and earlier.params), bool(earlier and earlier.tools)
+        settings = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
+        yield from _text("; ".join(settings), 4, options)
     yield from _new_messages(step, before.results if before else [], options)
     if step.cancelled:
         yield f"    cancelled by the solver after {took(step.seconds)}", ""
@@ -190,16 +195,6 @@ def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterat
     reason = step.finish_reason and f"finish reason {step.finish_reason}"
     facts = [reason, tokens(step.usage), _dollars(step.dollars), took(step.seconds)]
     yield f"    {', '.join(filter(None, facts))}, sent {counted(step.tries, 'time')}", ""
-
-
-def _settings(step: StepStory, before: StepStory | None, options: _Options) -> Iterator[Line]:
-    """Parameters and tools, if they differ from those of the turn before."""
-    if (step.params, step.tools) == ((before.params, before.tools) if before else ({}, [])):
-        return
-    named = ("params", _compact(step.params) if step.params else ""), ("tools", ", ".join(step.tools))
-    had = bool(before and before.params), bool(before and before.tools)
-    settings = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
-    yield from _text("; ".join(settings), 4, options)
 
 
 def _new_messages(step: StepStory, results: Sequence[str], options: _Options) -> Iterator[Line]:

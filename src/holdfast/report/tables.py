@@ -66,7 +66,15 @@ def report_html(report: RunReport) -> str:
 
 def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
     """The names of the non-empty columns, and the rows."""
-    rows = [row for cell in report.cells for row in _rows(cell)]
+    rows: list[tuple[str, ...]] = []
+    for cell in report.cells:
+        used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
+        counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
+        if not cell.scorers:
+            rows.append((cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts))
+        for number, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
+            names, rest = ((cell.task, cell.model), counts) if number == 0 else (("", ""), ("",) * len(counts))
+            rows.append((*names, name, *numbers, *rest))
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
@@ -239,17 +247,6 @@ def retry_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
 
 def _such_as(example: Example | None) -> str:
     return "" if example is None else f", e.g. {example.key}: {first_line(example.message)}"
-
-
-def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
-    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
-    if not cell.scorers:
-        yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts)
-    for index, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
-        names = (cell.task, cell.model) if index == 0 else ("", "")
-        rest = counts if index == 0 else ("",) * len(counts)
-        yield (*names, name, *numbers, *rest)
 
 
 def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -207,22 +207,17 @@ class Grid:
             yield Text(" / ".join(filter(None, row[: self._titles])), style="bold", overflow="fold")
             rest = zip(self._columns[self._titles :], row[self._titles :], strict=True)
             styled = [(f"{name} {value}", self._styles.get((number, name), "")) for name, value in rest if value]
-            text = Text("\n".join(_join([part for part, _ in styled], width - _GAP)), overflow="fold")
+            lines: list[str] = []  # each with as many parts as fit
+            for part, _ in styled:
+                if lines and cell_len(f"{lines[-1]} · {part}") <= width - _GAP:
+                    lines[-1] += f" · {part}"
+                else:
+                    lines.append(part)
+            text = Text("\n".join(lines), overflow="fold")
             for part, style in styled:
                 if style:
                     text.highlight_words([part], style)
             yield Padding(text, (0, 0, 0, _GAP))
-
-
-def _join(parts: Sequence[str], width: int) -> list[str]:
-    """Fill each line with as many parts as fit."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and cell_len(f"{lines[-1]} · {part}") <= width:
-            lines[-1] += f" · {part}"
-        else:
-            lines.append(part)
-    return lines
 
 
 def _widen(folded: Sequence[int], full: Sequence[int], room: int) -> list[int]:

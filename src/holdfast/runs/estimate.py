@@ -170,6 +170,12 @@ def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstim
     most = output_limit(model.params) if single else None
     read = Range(tokens * LEAST, tokens * MOST if single and not prompts.files else None)
     written = Range(answers, None if most is None else answers * most)
+    dollars, low = None, model.dollars(Usage(round(read.low), round(written.low), requests=answers))
+    if low is not None:
+        high = None
+        if read.high is not None and written.high is not None:
+            high = model.dollars(Usage(round(read.high), round(written.high), requests=answers))
+        dollars = Range(low, high)
     return CellEstimate(
         task=work.task.name,
         model=model.name,
@@ -177,7 +183,7 @@ def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstim
         requests=Range(answers, answers if single else None),
         input_tokens=read,
         output_tokens=written,
-        dollars=_priced(model, answers, read, written),
+        dollars=dollars,
         of="prompts",
         unpriced=() if model.price is not None else (model.name,),
     )
@@ -202,13 +208,6 @@ def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Obser
         of=before.run_id,
         unpriced=tuple(role or model.name for role, cost in costs.items() if cost is None),
     )
-
-
-def _priced(model: Model, requests: int, read: Range, written: Range) -> Range | None:
-    low = model.dollars(Usage(round(read.low), round(written.low), requests=requests))
-    if low is None or read.high is None or written.high is None:
-        return None if low is None else Range(low, None)
-    return Range(low, model.dollars(Usage(round(read.high), round(written.high), requests=requests)))
 
 
 def with_prices(spec: Spec, stored: Spec | None = None, environ: Mapping[str, str] = os.environ) -> Spec:

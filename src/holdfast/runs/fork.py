@@ -66,7 +66,7 @@ class Forecast(msgspec.Struct, frozen=True):
     """Recorded steps that the fork will request again and get from the parent."""
     complete: int
     """Keys that need no new request."""
-    asks: int
+    requests: int
     """Estimated new requests: what the parent needed beyond what is reused; for keys that it did not finish, and for
     new keys, an average.
     """
@@ -94,7 +94,7 @@ class ForecastBuilder:
         self._models = {model.name: model for model in spec.models}
         self._roles = spec.roles
         self._keys = self._complete = self._reused = self._unpriced = 0
-        self._asks = self._tokens = self._dollars = 0.0
+        self._requests = self._tokens = self._dollars = 0.0
         self._finished = self._finished_steps = 0
         self._finished_usage = Usage()
         self._partial: list[tuple[str, Rehearsal, Sequence[RecordedStep]]] = []
@@ -108,7 +108,7 @@ class ForecastBuilder:
             self._finished += 1
             self._finished_steps += len(recorded)
             self._finished_usage += sum((each.step.usage for each in recorded), Usage())
-        if not rehearsed.asks:
+        if not rehearsed.incomplete:
             self._complete += 1
         elif not recorded:
             self._count(model, self._mean.steps, {"": (self._mean.input_tokens, self._mean.output_tokens)})
@@ -120,22 +120,9 @@ class ForecastBuilder:
         else:
             self._partial.append((model, rehearsed, recorded))
 
-    def _count_partial(self) -> None:
-        count = max(self._finished, 1)
-        steps, used = round(self._finished_steps / count), self._finished_usage
-        for model, rehearsed, recorded in self._partial:
-            left = max(steps - rehearsed.reused, len(recorded) - rehearsed.reused, 1)
-            tokens = _tokens_left(recorded, rehearsed.saved)
-            if steps > len(recorded):
-                means = used.input_tokens / count, used.output_tokens / count
-                saved = rehearsed.saved.input_tokens, rehearsed.saved.output_tokens
-                tokens = {"": (max(means[0] - saved[0], 0.0), max(means[1] - saved[1], 0.0))}
-            self._count(model, left, tokens)
-        self._partial.clear()
-
     def _count(self, model: str, requests: float, tokens: dict[str, tuple[float, float]]) -> None:
         """Add a key's new requests, and their input and output tokens by role."""
-        self._asks += requests
+        self._requests += requests
         self._tokens += sum(map(sum, tokens.values()))
         models = {role: self._roles.get(role) if role else self._models[model] for role in tokens}
         costs = [_dollars(models[role], *each) for role, each in tokens.items()]
@@ -143,13 +130,20 @@ class ForecastBuilder:
         self._dollars += sum(filter(None, costs))
 
     def forecast(self) -> Forecast:
-        self._count_partial()
+        """Add the partial keys, and return the sums. Called once."""
+        count, used = max(self._finished, 1), self._finished_usage
+        steps, means = self._finished_steps / count, (used.input_tokens / count, used.output_tokens / count)
+        for model, rehearsed, recorded in self._partial:
+            tokens, saved = _tokens_left(recorded, rehearsed.saved), rehearsed.saved
+            if steps > len(recorded):
+                tokens = {"": (max(means[0] - saved.input_tokens, 0.0), max(means[1] - saved.output_tokens, 0.0))}
+            self._count(model, max(steps, len(recorded), rehearsed.reused + 1) - rehearsed.reused, tokens)
         priced = any(each.price is not None for each in (*self._models.values(), *self._roles.values()))
         return Forecast(
             self._keys,
             self._reused,
             self._complete,
-            round(self._asks),
+            round(self._requests),
             round(self._tokens),
             self._dollars if priced else None,
             self._unpriced if priced else 0,
@@ -205,8 +199,7 @@ class Fork:
 
     async def forecast(self) -> Forecast:
         """Plan the fork and rehearse every key. Sends no request; the fork is not visible yet."""
-        self._prepared = await asyncio.to_thread(self._prepare)
-        self._planned: WrittenPlan = await asyncio.to_thread(self._write_plan)
+        self._prepared, self._planned = await asyncio.to_thread(self._plan)
         builder = ForecastBuilder(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
             rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
@@ -259,18 +252,16 @@ class Fork:
         self._parent.close()
         await asyncio.to_thread(self._clear)
 
-    def _prepare(self) -> Prepared:
+    def _plan(self) -> tuple[Prepared, WrittenPlan]:
+        """Prepare the spec, and write the plan and the data into the hidden folder."""
         with prefix_errors(self._given.where):
             inputs = self._parent.inputs(self._given.spec)
             prepared = prepare_given(self._given, find_scorers(self._given), inputs, self._parent.spec)
             survey(prepared.spec, prepared.works)
-        return prepared
-
-    def _write_plan(self) -> WrittenPlan:
         make_run_folder(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
         own(self._building.folder)
-        return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)
+        return prepared, write_plan(self._building.folder, prepared.spec, prepared.works, self._parent.folder)
 
     def _clear(self) -> None:
         shutil.rmtree(self._building.folder, ignore_errors=True)

@@ -18,7 +18,7 @@ from holdfast.engine.history import KeyTraces
 from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
-from holdfast.plan import PreparedTask, prepare
+from holdfast.plan import prepare
 from holdfast.records import Answer, Failure, Message, TaskInputs, parse_key
 from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
@@ -48,7 +48,16 @@ def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
     cells = [cell for cell in fold.story.cells if (cell.task, cell.model) == (parts.task, parts.model)]
     for cell in cells if parts.task in works else ():
         work = works[cell.task]
-        changed = _is_changed(work, fold.story.inputs.get(cell.task, TaskInputs()))
+        # Changed code is allowed: people replay to test changes. A function that a script passed cannot be imported
+        # from here.
+        stored = fold.story.inputs.get(cell.task, TaskInputs())
+        digest = work.solver.digest()
+        if stored.solver and not digest:
+            raise UsageError(
+                f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; "
+                "put it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
+            )
+        changed = digest != stored.solver
         tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
@@ -58,19 +67,6 @@ def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
                     ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder
                 )
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
-
-
-def _is_changed(work: PreparedTask, stored: TaskInputs) -> bool:
-    """Whether the solver's code differs from the recorded one. That is allowed, since people replay to test changes.
-    UsageError if the solver was passed as a function by a script: it cannot be imported from here.
-    """
-    digest = work.solver.digest()
-    if stored.solver and not digest:
-        raise UsageError(
-            f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; put "
-            "it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
-        )
-    return digest != stored.solver
 
 
 async def play(scene: ReplayInput) -> Replay:

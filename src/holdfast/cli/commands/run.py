@@ -190,7 +190,7 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
 
 
 def _format_forecast(forecast: Forecast) -> str:
-    sent = f"sends about {counted(forecast.asks, 'request')}"
+    sent = f"sends about {counted(forecast.requests, 'request')}"
     parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
     if forecast.dollars is not None:
         unpriced = counted(forecast.unpriced, "answer")

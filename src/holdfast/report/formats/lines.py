@@ -32,7 +32,6 @@ from holdfast.printable import clean
 from holdfast.records import (
     FactDecoder,
     Failure,
-    Line,
     Message,
     SampleFailed,
     SampleFinished,
@@ -325,18 +324,15 @@ def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> 
                 continue
             entries = list(places.read(line.key, reader))
             steps = {each.line.n: _step.decode(each.line) for each in entries if each.line.t == "step"}
-            events = [_event(each.line) for each in entries]
+            events = []
+            for each in entries:
+                check_fact(each.line)
+                data = _data.decode(each.line.d)
+                answer = data.get("answer")
+                if isinstance(answer, dict) and answer.pop("text_once", False):  # see `Answer.as_stored`
+                    answer["message"]["content"] = answer["text"]
+                events.append(Event(each.line.n, each.line.at, each.line.t, data))
             yield EventLine(**fields, events=events, messages=last_conversation(steps))
-
-
-def _event(line: Line) -> Event:
-    check_fact(line)
-    # Restore the text in an answer's message: it is stored once (`Answer.as_stored`).
-    data = _data.decode(line.d)
-    answer = data.get("answer")
-    if isinstance(answer, dict) and answer.pop("text_once", False):
-        answer["message"]["content"] = answer["text"]
-    return Event(line.n, line.at, line.t, data)
 
 
 def last_conversation(steps: Mapping[int, Step]) -> list[Message]:

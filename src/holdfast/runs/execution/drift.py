@@ -90,13 +90,15 @@ class DriftCheck:
         found = find_differences(stored, self._prepared.spec)
         if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
             return found  # the new solver's use of roles says nothing about the recorded answers
-        judges = scoring_roles(self._prepared.spec, self._prepared.works)
-        return [
-            msgspec.structs.replace(each, kind="evaluation")
-            if each.kind == "result" and _role_in(each.field) in judges | {"(order)"}
-            else each
-            for each in found
-        ]
+        judges = scoring_roles(self._prepared.spec, self._prepared.works) | {"(order)"}
+        changes = []
+        for each in found:
+            part, _, rest = each.field.partition(".")
+            # `judge` for roles.judge.model; `(order)` if only the order of roles differs
+            role = rest.partition(".")[0] if part == "roles" else part.removeprefix("roles ")
+            is_judge = each.kind == "result" and role in judges
+            changes.append(msgspec.structs.replace(each, kind="evaluation") if is_judge else each)
+        return changes
 
     def compare_for_extension(self, fold: Fold, stored: Spec) -> tuple[list[Change], PlanExtension | None]:
         """The changes, and the block to add; None if an earlier extension has already added it."""
@@ -180,9 +182,3 @@ class DriftCheck:
         for key in names - found.keys():
             raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
         return found
-
-
-def _role_in(field: str) -> str:
-    """`judge` for roles.judge.model; `(order)` if only the order of roles differs."""
-    part, _, rest = field.partition(".")
-    return rest.partition(".")[0] if part == "roles" else part.removeprefix("roles ")

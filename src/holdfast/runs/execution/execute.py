@@ -25,11 +25,11 @@ from holdfast.runs.execution.preparation import Given, Prepared, check_experimen
 from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
 from holdfast.runs.execution.resume import Reading, Resumption, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
-from holdfast.runs.mirror.claim import Claimed, claim_run, restore_from_mirror
+from holdfast.runs.mirror.claim import claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
 from holdfast.runs.store.trust import executed_by, remember
-from holdfast.spec import Mirror, spec_mapping
+from holdfast.spec import spec_mapping
 from holdfast.version import __version__
 
 _ALL = Retry()
@@ -83,7 +83,12 @@ def new_run_location(given: Given, store: str, run_id: str | None = None) -> Run
 
 async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given) -> RunOutcome:
     """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
-    claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
+    try:
+        await asyncio.to_thread(make_run_folder, OS_DISK, place.folder)
+        claimed = await asyncio.to_thread(claim_run, prepared.spec.mirror, place)
+    except OSError as error:
+        problem = f"{place.folder} cannot be written: {error.strerror}; choose another store"
+        raise error_of_path(error, problem) from error
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
         if reading.fold.story.started is not None:  # another process started it while this one was preparing
@@ -130,13 +135,3 @@ def make_started_record(
         inputs=inputs_of(prepared.works),
         parent=parent,
     )
-
-
-def _claim(place: RunLocation, mirror: Mirror | None) -> Claimed:
-    try:
-        make_run_folder(OS_DISK, place.folder)
-        return claim_run(mirror, place)
-    except OSError as error:
-        raise error_of_path(
-            error, f"{place.folder} cannot be written: {error.strerror}; choose another store"
-        ) from error

@@ -174,19 +174,16 @@ def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str
     counts |= {
         task.name: {"counts": msgspec.to_builtins(task.counts)} for task in spec.tasks if task.counts != Counts()
     }
-    return {
-        task: [{**identity(scorer), **_judges_identity(scorer, spec), **counts[task]} for scorer in every]
-        for task, every in scorers.items()
-    }
-
-
-def _judges_identity(scorer: Scorer, spec: Spec) -> dict[str, Any]:
-    """The models of the roles that a scorer uses. Only built-in scorers declare them reliably; for others, all."""
-    if not scorer.needs_ctx:
-        return {}
-    roles = scorer.roles() if _is_built_in(scorer) else spec.roles
-    judges = {role: spec.roles[role] for role in roles if role in spec.roles}
-    return {"judges": {role: {**identity_of(model), "params": model.params} for role, model in judges.items()}}
+    found: dict[str, list[dict[str, Any]]] = {task: [] for task in scorers}
+    for task, scorer in ((task, scorer) for task, every in scorers.items() for scorer in every):
+        judges: dict[str, Any] = {}
+        if scorer.needs_ctx:  # only built-in scorers declare their roles reliably; for others, all
+            roles = scorer.roles() if _is_built_in(scorer) else spec.roles
+            models = {role: spec.roles[role] for role in roles if role in spec.roles}
+            identities = {role: {**identity_of(model), "params": model.params} for role, model in models.items()}
+            judges["judges"] = identities
+        found[task].append({**identity(scorer), **judges, **counts[task]})
+    return found
 
 
 def _is_built_in(scorer: Scorer) -> bool:

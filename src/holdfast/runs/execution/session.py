@@ -88,7 +88,15 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
     try:
         for line in claimed.messages:
             logbook.tell("mirror.recovered", line)
-        request = await asyncio.to_thread(_make_request, place, uid, claimed.watermark)
+        # The newer watermark of the local lease and the mirror's heartbeat. Opening compares the epoch, so a watermark
+        # of another journal does no harm.
+        watermark, lease = claimed.watermark, await asyncio.to_thread(read_lease, place.folder)
+        if lease is not None and lease.epoch >= watermark.epoch:
+            mirrored = watermark.n if lease.epoch == watermark.epoch else 0
+            watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
+        request = OpenRequest(uid)
+        if watermark.n:
+            request = OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
         options = WriterOptions(tell=logbook.tell, mirror=mirroring)
@@ -96,19 +104,6 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
     except BaseException:
         logbook.close()
         raise
-
-
-def _make_request(place: RunLocation, uid: str, watermark: Watermark) -> OpenRequest:
-    """The request to open the journal, with the newer watermark of the local lease and the mirror's heartbeat. Opening
-    compares the epoch, so a watermark of another journal does no harm.
-    """
-    lease = read_lease(place.folder)
-    if lease is not None and lease.epoch >= watermark.epoch:
-        mirrored = watermark.n if lease.epoch == watermark.epoch else 0
-        watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
-    if not watermark.n:
-        return OpenRequest(uid)
-    return OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
 
 
 async def run_session(session: RunSession, fold: Fold) -> RunOutcome:

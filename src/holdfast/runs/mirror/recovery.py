@@ -196,28 +196,6 @@ def _counts(fold: Fold) -> tuple[int, int, int, int]:
     return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
 
 
-class _Content(msgspec.Struct, frozen=True):
-    """What a restored journal holds, and what it lacks."""
-
-    fold: Fold
-    epoch: int
-    """The epoch of its last writer."""
-    last_n: int
-    records_lost: int
-    losses: list[str]
-    """One sentence each."""
-
-
-def _read_content(folder: str) -> _Content:
-    reader = Reader(journal_folder(folder))
-    fold = Fold().read(reader.read())
-    damage = [each for each in fold.damage if each.kind != "torn"]
-    losses = [*map(describe, damage), *describe_voids(journal_folder(folder))]
-    last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
-    epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
-    return _Content(fold, epoch, last_n, sum(each.records_lost for each in damage), losses)
-
-
 class CountingSource:
     """A source that reports how much of it was read."""
 
@@ -384,22 +362,25 @@ class _Recovery:
 
     def _count(self, folder: str) -> None:
         """Count what the run holds and what is lost, and restore damaged files from other sources."""
-        found = _read_content(folder)
-        self.fold = found.fold
-        _restore_originals(folder, found.fold, self._others)
+        journal = journal_folder(folder)
+        reader = Reader(journal)
+        self.fold = fold = Fold().read(reader.read())
+        damage = [each for each in fold.damage if each.kind != "torn"]
+        last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
+        epoch = list_chain(OS_DISK, journal).epoch
+        self._warnings += [*map(describe, damage), *describe_voids(journal)]
+        _restore_originals(folder, fold, self._others)
         if not self._options.events:
-            condense(folder)
+            condense(folder)  # after reading: it gives the journal a new uid, new numbers and no epochs
         here = msgspec.structs.replace(self._place, folder=folder)
-        acknowledged = max((read_watermark(each.objects, found.epoch).n for each in self._mirrors), default=0)
-        self.lost = found.records_lost + max(acknowledged - found.last_n, 0)
-        self._warnings += found.losses
-        if acknowledged > found.last_n:
+        acknowledged = max((read_watermark(each.objects, epoch).n for each in self._mirrors), default=0)
+        self.lost = sum(each.records_lost for each in damage) + max(acknowledged - last_n, 0)
+        if acknowledged > last_n:
             self._warnings.append(
-                f"records {found.last_n + 1} to {acknowledged} were acknowledged and are lost; a resume "
-                "requests them again"
+                f"records {last_n + 1} to {acknowledged} were acknowledged and are lost; a resume requests them again"
             )
-        self._warnings += _missing_originals(here, found.fold, self._made)
-        self._warnings += check_content(here, found.fold)
+        self._warnings += _missing_originals(here, fold, self._made)
+        self._warnings += check_content(here, fold)
 
 
 def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:

@@ -74,7 +74,11 @@ def find_damage(place: RunLocation, index: Index, standing: Standing, *, sizes_o
         stamps = dict(index.checked.stamps)
         flaws = check_originals(place.folder, story.blocks, stamps)
         index.checked.remember(stamps)
-    tail = find_missing_tail(place, story, index.last_n, standing) or _find_cut_before_copy(place, index)
+    tail = find_missing_tail(place, story, index.last_n, standing)
+    if not tail and index.start_n > max([index.last_n, *(each.n_last for each in index.damage)]):
+        # started.jsonl still has a record after the end of the journal. Damage that covers it is reported separately.
+        what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
+        tail = f"{place.run_id}: {what}; {_advise(place)}"
     journal = [tail] if tail else []
     if index.lost:
         records = counted(sum(each.records_lost for each in index.lost), "record")
@@ -129,16 +133,6 @@ def find_missing_tail(place: RunLocation, story: Story, last_n: int, standing: S
         what = f"its lease mentions the record {lease.end}, which is missing from the end of its journal"
         return f"{place.run_id}: {what}; {_advise(place)}"
     what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
-    return f"{place.run_id}: {what}; {_advise(place)}"
-
-
-def _find_cut_before_copy(place: RunLocation, index: Index) -> str:
-    """Describe a journal that ends before a record that started.jsonl still has; empty if it does not. Damage that
-    covers the record is reported separately.
-    """
-    if index.start_n <= max([index.last_n, *(each.n_last for each in index.damage)]):
-        return ""
-    what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
     return f"{place.run_id}: {what}; {_advise(place)}"
 
 

@@ -21,7 +21,6 @@ from holdfast.journal import (
     FolderSource,
     Lock,
     MirrorSource,
-    Objects,
     Reader,
     TakeoverTiming,
     journal_folder,
@@ -132,7 +131,10 @@ def remove(doomed: RemovalCandidate) -> None:
         if doomed.mirror:
             # Before the folder is renamed: a crash in between leaves only a harmless note beside the run.
             objects = open_objects(doomed.mirror)
-            if doomed.mirror_goes or _is_half_removed(objects):
+            goes = doomed.mirror_goes
+            with contextlib.suppress(StoreError):  # if it cannot be reached, the note is all that can be done
+                goes = goes or read_mirror_status(objects).removed  # a crash interrupted its removal
+            if goes:
                 remove_run(objects, uid_of(FolderSource(doomed.place.folder)), TakeoverTiming(expiry_seconds()))
                 forget_removal(doomed.place)
             else:
@@ -142,14 +144,6 @@ def remove(doomed: RemovalCandidate) -> None:
     finally:
         lock.release()
     shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _is_half_removed(objects: Objects) -> bool:
-    """Whether a crash interrupted the removal of the mirror. False if the object store cannot be reached."""
-    try:
-        return read_mirror_status(objects).removed
-    except StoreError:
-        return False
 
 
 def select_in_mirror(url: str) -> RemovalCandidate:

@@ -231,17 +231,14 @@ def _values(report: msgspec.Struct) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             todo += [(f"{path}.{name}" if path else name, each) for name, each in reversed(value.items())]
         elif isinstance(value, list | tuple):
-            todo += [(f"{path}[{_name_of(each, at)}]", each) for at, each in reversed([*enumerate(value)])]
+            for at, each in reversed([*enumerate(value)]):
+                known = each.keys() if isinstance(each, dict) else ()
+                fields = next((names for names in _NAMES if set(names) <= set(known)), ())
+                name = "/".join(str(each[field]) for field in fields) if fields else str(at)
+                role = " (role)" if fields and each.get("role") else ""  # a role may have the name of a model
+                todo.append((f"{path}[{name}{role}]", each))
         else:
             yield path, value
-
-
-def _name_of(entry: Any, at: int) -> str:
-    """The identifying fields of an entry, else its position. Roles are marked: a role may have the name of a model."""
-    for fields in _NAMES:
-        if isinstance(entry, dict) and all(name in entry for name in fields):
-            return "/".join(str(entry[name]) for name in fields) + (" (role)" if entry.get("role") else "")
-    return str(at)
 
 
 def _differences(reported: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:

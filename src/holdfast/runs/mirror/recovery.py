@@ -399,20 +399,16 @@ def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> No
 
 
 def _missing_originals(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
-    """Report missing plan and data, without which a run can be read but not resumed; rewrite spec.yaml if needed."""
+    """Report missing plan and data, without which a run can be read but not resumed. Rewrite spec.yaml, which is
+    derived from the journal. A changed spec.yaml of an existing run (not `made` now) is only reported: the user may
+    have edited it.
+    """
     for path, stored in originals(place.folder, fold.story.blocks):
         if find_problem(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not resumed"
-    if fold.story.started is not None:
-        yield from _restore_spec_file(place, fold, made)
     if fold.story.started is None:
         yield "the first record (run.started) is lost; what is left can be read, but not resumed"
-
-
-def _restore_spec_file(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
-    """Rewrite spec.yaml, which is derived from the journal. A changed file of an existing run is only reported: the
-    user may have edited it.
-    """
+        return
     problem = "was missing"
     if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
         try:

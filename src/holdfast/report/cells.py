@@ -77,21 +77,15 @@ def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mappin
     """The agreement on every score that a panel gives. `votes`: by score name, then by ordinal of the answer."""
     for panel, roles in judges.items():
         for name in votes:
-            if name == panel or name.startswith(f"{panel}."):
-                own = [votes.get(f"{name}.{role}") for role in roles]
-                if all(own):
-                    ballots = [each or {} for each in own]
-                    answers = dict.fromkeys(answer for each in ballots for answer in each)
-                    units = [[as_number(each.get(answer)) for each in ballots] for answer in answers]
-                    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
-                    kappa = (
-                        cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units])
-                        if len(roles) == 2
-                        else None
-                    )
-                    yield Agreement(
-                        name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa
-                    )
+            own = [votes.get(f"{name}.{role}", {}) for role in roles]
+            if (name == panel or name.startswith(f"{panel}.")) and all(own):
+                answers = dict.fromkeys(answer for each in own for answer in each)
+                units = [[as_number(each.get(answer)) for each in own] for answer in answers]
+                units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
+                alpha, kappa = krippendorff_alpha(units, "ordinal"), None
+                if len(roles) == 2:
+                    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units])
+                yield Agreement(name, roles, len(units), percent_agreement(units), alpha, kappa)
 
 
 def _number(value: float | None) -> str:

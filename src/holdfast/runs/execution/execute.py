@@ -43,7 +43,8 @@ async def execute(
 ) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
     with storage_errors(place.folder):
-        await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, logging.getLogger("holdfast").warning)
+        warn, warnings = logging.getLogger("holdfast").warning, list[str]()
+        await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, warn)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         if reading.fold.story.started is None:
             with prefix_errors(given.where):
@@ -52,8 +53,9 @@ async def execute(
                 limits = prepared.spec.limits.run
                 if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
                     needed = await asyncio.to_thread(estimate, prepared.spec, prepared.works, {})
-                    for line in needed.over():  # before anything is paid
-                        logging.getLogger("holdfast").warning(line)
+                    warnings += needed.over()
+            for line in warnings:  # before anything is paid
+                warn(line)
             return await _begin(prepared, place, observe, given)
         await asyncio.to_thread(_remember, reading, prepared)
         return await Resumption(prepared, reading, given, retry).resume(observe)

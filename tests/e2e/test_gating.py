@@ -69,7 +69,8 @@ def test_not_enough_data_fails_unless_it_may_pass_and_what_is_needed_is_told(sto
     spread = steps(store, "two").std(ddof=1)
     needed = TTestPower().solve_power(effect_size=0.01 / spread, alpha=0.05, power=0.8)
     assert (found["outcome"], found["samples_needed"]) == ("unsure", int(np.ceil(needed)))
-    assert f"about {found['samples_needed']} samples would decide" in gated(store, *arguments).out
+    told = f"about {found['samples_needed']} samples would decide with power 0.8, "
+    assert f"{told}if the difference to the baseline stays 0;" in gated(store, *arguments).out
     lenient = verdict(store, 0, *arguments, "--if-unsure", "pass")
     assert (lenient["outcome"], lenient["passed"]) == ("unsure", True)
 
@@ -87,7 +88,8 @@ def test_confidence_is_that_of_the_interval(store: Path) -> None:
 def test_where_nothing_is_scored_otherwise_there_is_nothing_to_be_unsure_of(store: Path) -> None:
     found = verdict(store, 0, "one", "--baseline", "one", "--margin", "0")
     assert (found["outcome"], found["interval"]["mean"], found["interval"]["low"]) == ("passed", 0.0, None)
-    assert "passed: each of 40 keys differs by 0" in gated(store, "one", "--baseline", "one", "--margin", "0").out
+    told = gated(store, "one", "--baseline", "one", "--margin", "0").out
+    assert "passed: the score of each sample is the same as in the baseline (40 samples)" in told
 
 
 @pytest.mark.parametrize(("at_least", "outcome"), [(0.5, "passed"), (0.75, "unsure"), (0.95, "worse")])

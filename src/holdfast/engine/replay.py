@@ -10,15 +10,16 @@ that for some seconds neither takes a step nor returns counts as if it made a ne
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
 from holdfast.bridge.server import Bridge
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import attempt_limits
+from holdfast.engine.failures import failure_in
 from holdfast.engine.schedule import Ticket
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal import Position
 from holdfast.models import ModelCall, identity_of
 from holdfast.plan import PreparedTask
@@ -59,7 +60,9 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
     reused: int
     saved: Usage
-    asks: bool
+    incomplete: bool
+    restarts: bool = False
+    """The solver failed on recorded steps alone. Such an attempt uses up no retry: the run sends all requests again."""
 
 
 class ReplayContext(msgspec.Struct, frozen=True):
@@ -116,22 +119,23 @@ async def rehearse(scene: ReplayInput) -> Rehearsal:
         await wait_forever()
 
     replay = prepare_replay(scene, send, wait_forever)
-    solving = asyncio.ensure_future(_solve(scene, replay.ctx))
+    solving = asyncio.ensure_future(_fails(scene, replay.ctx))
     settled = await _wait_until_quiet({solving, asked}, replay.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
         await asyncio.sleep(0)
     if asked.done() and replay.bridge.is_open:
         await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
-    spent, asks = replay.steps.spent(), asked.done() or not settled
+    spent, incomplete = replay.steps.spent(), asked.done() or not settled
+    restarts = not incomplete and spent.replayed > 0 and solving.result()
     replay.steps.close()
     solving.cancel()
     asked.cancel()
     await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
     await replay.close()
-    return Rehearsal(spent.replayed, spent.saved, asks)
+    return Rehearsal(spent.replayed, spent.saved, incomplete or restarts, restarts)
 
 
-async def _wait_until_quiet(futures: "set[asyncio.Future[None]]", steps: Steps) -> bool:
+async def _wait_until_quiet(futures: "set[asyncio.Future[Any]]", steps: Steps) -> bool:
     """Wait until one of them is done; return False if nothing moves any more.
 
     Several short waits instead of one long: a process that was suspended meanwhile finds one of them over, not all.
@@ -147,10 +151,16 @@ async def _wait_until_quiet(futures: "set[asyncio.Future[None]]", steps: Steps) 
     return False
 
 
-async def _solve(scene: ReplayInput, ctx: Context) -> None:
-    """Errors are ignored: a solver that fails here fails in the run too, and is recorded there."""
-    with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+async def _fails(scene: ReplayInput, ctx: Context) -> bool:
+    """Run the solver, and return whether it fails in a way that the run tries again. The error itself is ignored: the
+    solver fails in the run too, and is recorded there.
+    """
+    try:
         await scene.work.solver.solve(scene.ticket.sample, ctx)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise anything
+        with contextlib.suppress(JournalError):
+            return not failure_in(error, ()).final
+    return False
 
 
 class _ClosedJournal:

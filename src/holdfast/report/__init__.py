@@ -11,10 +11,7 @@ from holdfast.report.formats.lines import ExportLine, ScoreLine, export_lines, s
 from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
 from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
 from holdfast.report.story import (
-    AttemptStory,
-    KeyRecords,
     KeyStory,
-    SampleActivity,
     activity_of,
     attempts_of,
     collect,
@@ -52,7 +49,6 @@ from holdfast.report.text import (
 )
 
 __all__ = [
-    "AttemptStory",
     "CellReport",
     "Cost",
     "CostLine",
@@ -61,11 +57,9 @@ __all__ = [
     "ExportLine",
     "Grid",
     "KeyFilter",
-    "KeyRecords",
     "KeyStory",
     "PlannedKey",
     "RunReport",
-    "SampleActivity",
     "ScoreLine",
     "ScorerReport",
     "StoredSpec",

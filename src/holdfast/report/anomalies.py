@@ -70,7 +70,11 @@ def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Ac
         if "identical" in kinds and isinstance(temperature, int | float) and temperature > 0:
             yield from _identical(index, cell, temperature)
     if "scores_differ" in kinds:
-        yield from _scored_apart(index, evaluation)
+        by_scorer: dict[str, Bits] = {}
+        for o, scorer in index.scored_apart(evaluation):
+            by_scorer.setdefault(scorer, Bits()).add(o)
+        for scorer, members in by_scorer.items():
+            yield Across("scores_differ", f"{scorer} gave an equal answer to this sample another score", members)
 
 
 def _slow(index: Index, cell: Cell) -> Iterator[Across]:
@@ -108,11 +112,3 @@ def _identical(index: Index, cell: Cell, temperature: float) -> Iterator[Across]
     members = every if samples >= ENOUGH_SAMPLES and not differing else long
     if members.count:
         yield Across("identical", f"in all repeats, at a temperature of {temperature:g}", members)
-
-
-def _scored_apart(index: Index, evaluation: str) -> Iterator[Across]:
-    by_scorer: dict[str, Bits] = {}
-    for o, scorer in index.scored_apart(evaluation):
-        by_scorer.setdefault(scorer, Bits()).add(o)
-    for scorer, members in by_scorer.items():
-        yield Across("scores_differ", f"{scorer} gave an equal answer to this sample another score", members)

@@ -77,18 +77,15 @@ def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mappin
     """The agreement on every score that a panel gives. `votes`: by score name, then by ordinal of the answer."""
     for panel, roles in judges.items():
         for name in votes:
-            if name == panel or name.startswith(f"{panel}."):
-                own = [votes.get(f"{name}.{role}") for role in roles]
-                if all(own):
-                    yield _panel_agreement(name, roles, [each or {} for each in own])
-
-
-def _panel_agreement(name: str, roles: tuple[str, ...], votes: Sequence[Mapping[int, Any]]) -> Agreement:
-    answers = dict.fromkeys(answer for each in votes for answer in each)
-    units = [[as_number(each.get(answer)) for each in votes] for answer in answers]
-    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
-    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units]) if len(roles) == 2 else None
-    return Agreement(name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa)
+            own = [votes.get(f"{name}.{role}", {}) for role in roles]
+            if (name == panel or name.startswith(f"{panel}.")) and all(own):
+                answers = dict.fromkeys(answer for each in own for answer in each)
+                units = [[as_number(each.get(answer)) for each in own] for answer in answers]
+                units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
+                alpha, kappa = krippendorff_alpha(units, "ordinal"), None
+                if len(roles) == 2:
+                    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units])
+                yield Agreement(name, roles, len(units), percent_agreement(units), alpha, kappa)
 
 
 def _number(value: float | None) -> str:
@@ -290,6 +287,10 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
+    votes: dict[str, dict[int, Any]] = {}
+    for score in selected.scores(index, known.samples) if selected.judges else ():
+        if not score.failure:
+            votes.setdefault(score.scorer, {})[score.o] = score.value
     finished, failed = statuses["finished"], statuses["failed"]
     return CellReport(
         task=selected.task,
@@ -306,7 +307,7 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         marks=dict(marks),
         marked=marked,
         cost=cost,
-        agreement=tuple(_agreement(index, selected, known.samples)),
+        agreement=tuple(agreements(selected.judges, votes)),
         anomalies=dict(anomaly_counts),
         odd=anomaly_examples,
         groups_unknown=groups.unknown.get(selected.task, ""),
@@ -336,7 +337,10 @@ def _scorers(index: Index, selected: CellAnswers, known: _Finished) -> Iterator[
             missing[row.scorer] += 1
     for name, numbers in sorted(values.items()):
         label_counts = dict(labels.get(name, Counter[str]()).most_common())
-        example = _example(index, broken[name]) if name in broken else None
+        example = None
+        if name in broken:
+            key = next(index.answers(first=broken[name].o, count=1)).key
+            example = Example(key, without_scorer_name(name, broken[name].failure))
         plain = any(each.name == MEAN for each in selected.reductions) or not numbers
         kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
         summary = known.summarise(numbers)
@@ -366,32 +370,13 @@ def _reduced(index: Index, selected: CellAnswers, known: _Finished) -> dict[str,
 
 def _answers(index: Index, selected: CellAnswers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
     """What identifies each answer for cons@k: the label of the given scorer or, without one, its text."""
-    if not scorer:
-        yield from _texts(index, selected)
+    if scorer:
+        for score in selected.scores(index, among):
+            if score.scorer == scorer and isinstance(score.value, str) and not score.failure:
+                yield score.o, score.value
         return
-    for row in selected.scores(index, among):
-        if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
-            yield row.o, row.value
-
-
-def _texts(index: Index, selected: CellAnswers) -> Iterator[tuple[int, str]]:
     with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
         for row in selected.rows(index):
             entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
             if entry is not None and entry.line.n == row.n:
                 yield row.o, _finished.decode(entry.line).answer.text
-
-
-def _agreement(index: Index, selected: CellAnswers, answers: Container[int]) -> Iterator[Agreement]:
-    if not selected.judges:
-        return
-    votes: dict[str, dict[int, Any]] = {}
-    for row in selected.scores(index, answers):
-        if not row.failure:
-            votes.setdefault(row.scorer, {})[row.o] = row.value
-    yield from agreements(selected.judges, votes)
-
-
-def _example(index: Index, row: ScoreRow) -> Example:
-    answer = next(index.answers(first=row.o, count=1))
-    return Example(answer.key, without_scorer_name(row.scorer, row.failure))

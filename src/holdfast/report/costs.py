@@ -94,6 +94,20 @@ class CostLine(msgspec.Struct, frozen=True):
     """Finished answers of the cell."""
     price: Price | None = None
 
+    def __add__(self, other: "CostLine") -> "CostLine":
+        """The same cell and role in another run. The price is unknown if the two differ."""
+        return msgspec.structs.replace(
+            self,
+            requests=self.requests + other.requests,
+            usage=self.usage + other.usage,
+            saved=self.saved + other.saved,
+            orphaned=self.orphaned + other.orphaned,
+            taken=self.taken + other.taken,
+            cost=self.cost + other.cost,
+            finished=self.finished + other.finished,
+            price=self.price if self.price == other.price else None,
+        )
+
     @property
     def dollars_per_sample(self) -> float | None:
         return None if self.cost.dollars is None or not self.finished else self.cost.dollars / self.finished
@@ -146,7 +160,7 @@ def sum_costs(runs: Iterable[tuple[str, list[CostLine]]], limits: dict[str, Any]
         names.append(name)
         for line in every:
             place = (line.task, line.model, line.role)
-            lines[place] = _add(lines[place], line) if place in lines else line
+            lines[place] = lines[place] + line if place in lines else line
     return CostReport(
         runs=tuple(names),
         lines=tuple(lines.values()),
@@ -179,20 +193,6 @@ def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:
 
 def unpriced_line(unpriced: Iterable[str]) -> str:
     return f"no price known for {', '.join(unpriced)}: give price, in dollars for a million tokens"
-
-
-def _add(one: CostLine, other: CostLine) -> CostLine:
-    return msgspec.structs.replace(
-        one,
-        requests=one.requests + other.requests,
-        usage=one.usage + other.usage,
-        saved=one.saved + other.saved,
-        orphaned=one.orphaned + other.orphaned,
-        taken=one.taken + other.taken,
-        cost=one.cost + other.cost,
-        finished=one.finished + other.finished,
-        price=one.price if one.price == other.price else None,
-    )
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:

@@ -58,6 +58,28 @@ class ModelProfile(msgspec.Struct, frozen=True):
     evaluations: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests as a judge, by evaluation; requests of the samples themselves have the empty key."""
 
+    @classmethod
+    def of(cls, name: str, is_role: bool, times: ModelTimes, worked: float) -> "ModelProfile":
+        """`worked`: seconds that processes worked on the run."""
+        waited = times.held_seconds + times.sent_seconds
+        has_queue = "queue" in times.phases  # older versions did not record it
+        return cls(
+            name=name,
+            role=is_role,
+            requests=times.requests,
+            answered=times.answered,
+            failed=times.failed,
+            retries=times.retries,
+            batched=times.batched,
+            input_tokens=times.input_tokens,
+            output_tokens=times.output_tokens,
+            requests_per_second=round(times.requests / worked, 3) if worked else None,
+            output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
+            rate_limited_share=round(times.limited_seconds / waited, 4) if waited and has_queue else None,
+            phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
+            evaluations=dict(times.evaluations),
+        )
+
     @property
     def title(self) -> str:
         return f"{self.name} (role)" if self.role else self.name
@@ -97,7 +119,7 @@ def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
     for is_role, models in ((False, profile.models), (True, profile.roles)):
         for name, times in models.items():
             if times.requests or times.phases:
-                yield _model_profile(name, is_role, times, worked)
+                yield ModelProfile.of(name, is_role, times, worked)
 
 
 def profile_report(profile: Profile, names: tuple[str, str, str], live: Durations | None) -> ProfileReport:
@@ -124,27 +146,6 @@ def profile_report(profile: Profile, names: tuple[str, str, str], live: Duration
     )
 
 
-def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -> ModelProfile:
-    waited = times.held_seconds + times.sent_seconds
-    has_queue = "queue" in times.phases  # older versions did not record it
-    return ModelProfile(
-        name=name,
-        role=is_role,
-        requests=times.requests,
-        answered=times.answered,
-        failed=times.failed,
-        retries=times.retries,
-        batched=times.batched,
-        input_tokens=times.input_tokens,
-        output_tokens=times.output_tokens,
-        requests_per_second=round(times.requests / worked, 3) if worked else None,
-        output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
-        rate_limited_share=round(times.limited_seconds / waited, 4) if waited and has_queue else None,
-        phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
-        evaluations=dict(times.evaluations),
-    )
-
-
 _COLUMNS = ("model", "phase", "n", "p50", "p90", "p99", "max", "in all")
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -165,9 +166,24 @@ def phase_table(report: ProfileReport) -> Grid:
 def profile_lines(report: ProfileReport) -> Iterator[str]:
     """The lines below the table."""
     for model in report.models:
-        yield _throughput(model)
+        text = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
+        if model.failed:
+            text += f", {model.failed} given up"
+        if model.batched:
+            text += f", {model.batched} in batches"
+        if model.requests_per_second is not None and model.output_tokens_per_second is not None:
+            text += (
+                f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
+            )
+        if model.rate_limited_share:
+            text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
+        yield text
     if report.in_flight is not None:
-        yield from _spark(report.in_flight)
+        means, span = report.in_flight.mean, brief(report.in_flight.span_seconds)
+        most = max((each for each in means if each is not None), default=0.0)
+        yield f"in flight: {sparkline(means)}  up to {most:.3g}, {span} each"
+        if None in means:
+            yield "           (a gap: no process was at work)"
     left = report.processes - report.commit_processes
     if left > 0:
         gone = counted(left, "process", "processes")
@@ -188,23 +204,3 @@ def _numbers(found: Percentiles | None) -> tuple[str, ...]:
     if found is None:
         return ("-",) * (len(_COLUMNS) - 2)
     return str(found.count), *map(brief, (found.p50, found.p90, found.p99, found.max, found.seconds))
-
-
-def _throughput(model: ModelProfile) -> str:
-    text = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
-    if model.failed:
-        text += f", {model.failed} given up"
-    if model.batched:
-        text += f", {model.batched} in batches"
-    if model.requests_per_second is not None and model.output_tokens_per_second is not None:
-        text += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
-    if model.rate_limited_share:
-        text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
-    return text
-
-
-def _spark(found: InFlightOverTime) -> Iterator[str]:
-    known = [each for each in found.mean if each is not None]
-    yield f"in flight: {sparkline(found.mean)}  up to {max(known, default=0.0):.3g}, {brief(found.span_seconds)} each"
-    if None in found.mean:
-        yield "           (a gap: no process was at work)"

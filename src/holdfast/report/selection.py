@@ -43,7 +43,7 @@ def _filter(
     lines: Iterable[ExportLine], selected: KeyFilter, pattern: "re.Pattern[str] | None"
 ) -> Iterator[ExportLine]:
     for line in lines:
-        kind = line.error.kind if line.error else ""
+        kind, message = (line.error.kind, line.error.message) if line.error else ("", "")
         if (
             (not selected.failed or line.status == "failed")
             and (not selected.status or line.status == selected.status)
@@ -52,7 +52,7 @@ def _filter(
             and (not selected.tasks or line.task in selected.tasks)
             and (not selected.models or line.model in selected.models)
             and (not selected.anomalies or any(each in (*line.marks, *line.anomalies) for each in selected.anomalies))
-            and (pattern is None or pattern.search(_text(line)))
+            and (pattern is None or pattern.search(f"{line.key}\n{line.output or ''}\n{message}"))
         ):
             yield line
 
@@ -60,11 +60,6 @@ def _filter(
 def is_wrong(scores: dict[str, Any]) -> bool:
     """Whether a score is false or zero. A missing score is not wrong."""
     return any(as_number(value) == 0 for value in scores.values())
-
-
-def _text(line: ExportLine) -> str:
-    message = line.error.message if line.error else ""
-    return f"{line.key}\n{line.output or ''}\n{message}"
 
 
 _KEYS_COMPARED = 10_000
@@ -84,7 +79,8 @@ def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None
     for cell in _cells_of(cells, key):
         for line in planned_lines(run, cell):
             if line.k == key:
-                return PlannedKey(line.k, line.o, _row_of(run, cell, line.r))
+                row = next((each.row for each in data_lines(run, cell) if each.r == line.r), None)
+                return PlannedKey(line.k, line.o, None if row is None else _row.decode(row))
     return None
 
 
@@ -105,11 +101,3 @@ def _cells_of(cells: Sequence[Cell], key: str) -> list[Cell]:
     except ValueError:  # not a key, or not Unicode
         return []
     return [cell for cell in cells if (cell.task, cell.model) == (parsed.task, parsed.model)]
-
-
-def _row_of(run: str, cell: Cell, number: int) -> Row | None:
-    for line in data_lines(run, cell):
-        if line.r == number:
-            row: Row | None = _row.decode(line.row)
-            return row
-    return None

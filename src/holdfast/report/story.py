@@ -28,7 +28,6 @@ from holdfast.records import (
     Spent,
     Step,
     StepStarted,
-    StoredRequest,
     ToolCall,
     Usage,
 )
@@ -266,7 +265,22 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
     """
     ends = {end.attempt: (at, process, end) for _, at, process, end in reversed(found.ends)}
     numbers = sorted({*ends, *(number for what, _, number in _scopes(found) if what == "solve")})
-    return tuple(_attempt_story(number, found, ends.get(number), prices) for number in numbers)
+    stories = []
+    for number in numbers:
+        at, last, end = ends.get(number, ("", found.process, None))
+        failed = end if isinstance(end, SampleFailed) else None
+        story = AttemptStory(
+            attempt=number,
+            status="unfinished" if end is None else "failed" if failed is not None else "finished",
+            began="",
+            ended=at,
+            steps=(),
+            failure=failed.failure if failed is not None else None,
+            final=failed.final if failed is not None else end is not None,
+            spent=end.spent if end is not None else None,
+        )
+        stories.append(_with_steps(story, f"solve/{number}", found, last, prices))
+    return tuple(stories)
 
 
 def judgings_of(
@@ -278,7 +292,7 @@ def judgings_of(
         if what != "score":
             continue
         ends = [each for each in found.scores if each[2].evaluation == evaluation and each[2].last]
-        at, last, data = ends[number - 1] if number <= len(ends) else ("", len(found.begun_again) + 1, None)
+        at, last, data = ends[number - 1] if number <= len(ends) else ("", found.process, None)
         blank = AttemptStory(
             number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
         )
@@ -360,32 +374,18 @@ def call_name(call: Any) -> str:
     return str(function.get("name")) if isinstance(function, dict) else ""
 
 
-def _attempt_story(
-    number: int,
-    found: KeyRecords,
-    end: tuple[str, int, SampleFinished | SampleFailed] | None,
-    prices: Mapping[str, Price | None],
-) -> AttemptStory:
-    at, last, data = end if end is not None else ("", len(found.begun_again) + 1, None)
-    failed = data if isinstance(data, SampleFailed) else None
-    story = AttemptStory(
-        attempt=number,
-        status="unfinished" if data is None else "failed" if failed is not None else "finished",
-        began="",
-        ended=at,
-        steps=(),
-        failure=failed.failure if failed is not None else None,
-        final=failed.final if failed is not None else data is not None,
-        spent=data.spent if data is not None else None,
-    )
-    return _with_steps(story, f"solve/{number}", found, last, prices)
-
-
 def _with_steps(
     story: AttemptStory, scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]
 ) -> AttemptStory:
     """The attempt with all steps of its scope. `last`: the process that ended it."""
     steps = tuple(_step_stories(scope, found, last, prices))
+    # Announced calls without a step that records their result, as a resume determines them.
+    done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
+    begun = [
+        BegunStory(n, at, process, started.called)
+        for n, at, process, started in found.begun
+        if started.scope == scope and (started.scope, started.q, started.c) not in done
+    ]
     priced = [step.dollars for step in steps if step.dollars is not None]
     return msgspec.structs.replace(
         story,
@@ -394,59 +394,48 @@ def _with_steps(
         turns=max((step.turn for step in steps), default=0),
         usage=sum((step.usage for step in steps), Usage()),
         dollars=sum(priced) if priced else None,
-        begun=tuple(_unsure(scope, found)),
+        begun=tuple(begun),
     )
 
 
 def _step_stories(scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
-    asked = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
+    requests = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
     turn = 0
     for n, at, process, step in found.steps:
         if step.scope != scope:
             continue
         turn += step.kind == "generate"
-        whole = asked[n].filled(asked) if n in asked else None
-        story = _step_story(n, at, step, whole, replayed=process < last)
-        price = prices.get(story.role) if story.answer is not None else None
-        dollars = None if price is None else price.dollars(step.usage)
-        yield msgspec.structs.replace(story, turn=turn, process=process, dollars=dollars)
-
-
-def _unsure(scope: str, found: KeyRecords) -> Iterator[BegunStory]:
-    """Announced calls without a step that records their result, as a resume determines them."""
-    done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
-    for n, at, process, started in found.begun:
-        if started.scope == scope and (started.scope, started.q, started.c) not in done:
-            yield BegunStory(n, at, process, started.called)
-
-
-def _step_story(n: int, at: str, step: Step, asked: StoredRequest | None, *, replayed: bool) -> StepStory:
-    answer = step.answer
-    return StepStory(
-        n=n,
-        at=at,
-        how="taken over" if step.origin else "replayed" if replayed else "live",
-        role=asked.role if asked else "",
-        kept=asked.keep if asked else 0,
-        after=asked.after if asked else 0,
-        messages=asked.new if asked else [],
-        params=asked.params if asked else {},
-        tools=list(_tool_names(asked.tools)) if asked else [],
-        answer=answer.text if answer else None,
-        tool_calls=answer.tool_calls if answer else [],
-        finish_reason=answer.finish_reason if answer else "",
-        usage=answer.usage if answer else Usage(),
-        seconds=step.seconds,
-        tries=step.tries,
-        failure=step.failure,
-        cancelled=step.cancelled,
-        kind=step.kind,
-        called=step.called,
-        files=step.files,
-        value=None if step.value is msgspec.UNSET else step.value,
-        reasoning=answer.reasoning if answer else "",
-        raw=answer.raw if answer else None,
-    )
+        asked = requests[n].filled(requests) if n in requests else None
+        answer, role = step.answer, asked.role if asked else ""
+        price = prices.get(role) if answer is not None else None
+        yield StepStory(
+            n=n,
+            at=at,
+            how="taken over" if step.origin else "replayed" if process < last else "live",
+            role=role,
+            kept=asked.keep if asked else 0,
+            after=asked.after if asked else 0,
+            messages=asked.new if asked else [],
+            params=asked.params if asked else {},
+            tools=list(_tool_names(asked.tools)) if asked else [],
+            answer=answer.text if answer else None,
+            tool_calls=answer.tool_calls if answer else [],
+            finish_reason=answer.finish_reason if answer else "",
+            usage=answer.usage if answer else Usage(),
+            seconds=step.seconds,
+            tries=step.tries,
+            failure=step.failure,
+            cancelled=step.cancelled,
+            kind=step.kind,
+            called=step.called,
+            value=None if step.value is msgspec.UNSET else step.value,
+            files=step.files,
+            turn=turn,
+            process=process,
+            dollars=None if price is None else price.dollars(step.usage),
+            reasoning=answer.reasoning if answer else "",
+            raw=answer.raw if answer else None,
+        )
 
 
 def _tool_names(tools: Iterable[dict[str, Any]]) -> Iterator[str]:

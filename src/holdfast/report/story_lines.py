@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import one_line
-from holdfast.records import Failure, FileChanges, Message, with_strings
-from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
+from holdfast.records import Failure, FileChanges, with_strings
+from holdfast.report.story import AttemptStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
 from holdfast.report.text import content_text, counted, dollars, human_bytes, lines_of, without_scorer_name
 
@@ -37,16 +37,17 @@ def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, fu
     """From the first request to the scores, turn by turn. Without `full`, long texts are shortened; the answer never
     is.
     """
-    return ((one_line(line), style) for line, style in _story(story, size_of, _Options(size_of, full, story.resumes)))
+    lines = _story(story, _Options(size_of, full, story.resumes))
+    return ((one_line(line), style) for line, style in lines)
 
 
-def _story(story: KeyStory, size_of: SizeOf, options: _Options) -> Iterator[Line]:
+def _story(story: KeyStory, options: _Options) -> Iterator[Line]:
     yield f"{story.key}  {story.status}", "bold"
     if story.doing:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
         yield f"  planned with the ordinal {story.o}; nothing of it is recorded yet", ""
-    shown = with_strings(story.row, lambda text, _: content_text(text, size_of))
+    shown = with_strings(story.row, lambda text, _: content_text(text, options.size_of))
     row = "is not recorded" if story.row is None else _compact(shown)
     yield from _text(f"row: {row}", 2, options)
     for attempt in story.attempts:
@@ -114,14 +115,11 @@ def _attempt(title: str, attempt: AttemptStory, options: _Options, *, is_live: b
         yield from _turn(turn, before, options)
         before = turn
     for each in attempt.begun:
-        yield from _begun(each, is_live=is_live and each.process == len(options.resumes) + 1)
-    yield from _sums(attempt)
-    if attempt.failure is not None:
-        again = "" if attempt.final else "; another attempt follows"
-        yield from _failure("failed", attempt.failure, again)
-
-
-def _sums(attempt: AttemptStory) -> Iterator[Line]:
+        what = f"{each.called.tool}({_compact(each.called.arguments)})" if each.called else "a call"
+        runs_now = is_live and each.process == len(options.resumes) + 1
+        came = "is under way" if runs_now else "its outcome is not recorded: it may have run"
+        yield from _indented(f"[begun] {what}  {each.at[:19]}  record {each.n}", 2, "yellow")
+        yield f"    is never repeated; {came}", "yellow"
     calls = sum(step.kind == "call" for step in attempt.steps)
     parts = [counted(attempt.turns, "turn"), counted(calls, "call") if calls else "", tokens(attempt.usage)]
     parts += [_dollars(attempt.dollars), took(sum(step.seconds for step in attempt.steps))]
@@ -132,13 +130,9 @@ def _sums(attempt: AttemptStory) -> Iterator[Line]:
         yield f"  {spent.live} sent, {spent.replayed} replayed{orphaned}; {duration(spent.seconds)} of work", ""
     elif attempt.status == "unfinished":
         yield "  not ended: it is under way, or was interrupted and continues with a resume", ""
-
-
-def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
-    what = f"{begun.called.tool}({_compact(begun.called.arguments)})" if begun.called else "a call"
-    came = "is under way" if is_live else "its outcome is not recorded: it may have run"
-    yield from _indented(f"[begun] {what}  {begun.at[:19]}  record {begun.n}", 2, "yellow")
-    yield f"    is never repeated; {came}", "yellow"
+    if attempt.failure is not None:
+        again = "" if attempt.final else "; another attempt follows"
+        yield from _failure("failed", attempt.failure, again)
 
 
 def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line]:
@@ -152,27 +146,23 @@ def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line
     for step in turn.calls:
         yield from _resumed(process, step.process, options)
         process = step.process
-        yield from _call(step, options)
+        arguments = _compact(step.called.arguments) if step.called else ""
+        what = f"{step.called.tool}({arguments})" if step.called else step.kind
+        yield from _text(f"[call] {what}", 4, options, rest=f"  {took(step.seconds)}")
+        if step.cancelled:
+            yield "    cancelled by the solver", ""
+        elif step.failure is not None:
+            yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, options, "red")
+        else:
+            yield from _text(f"[result] {_result(step)}", 4, options)
+        if step.files is not None:
+            yield from _text(_changes(step.files), 4, options)
 
 
 def _resumed(before: int, now: int, options: _Options) -> Iterator[Line]:
     if now > before:
         at = options.resumes[now - 2][:19]
         yield f"  -- resumed at {at}: everything above was recorded before --", "cyan"
-
-
-def _call(step: StepStory, options: _Options) -> Iterator[Line]:
-    arguments = _compact(step.called.arguments) if step.called else ""
-    what = f"{step.called.tool}({arguments})" if step.called else step.kind
-    yield from _text(f"[call] {what}", 4, options, rest=f"  {took(step.seconds)}")
-    if step.cancelled:
-        yield "    cancelled by the solver", ""
-    elif step.failure is not None:
-        yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, options, "red")
-    else:
-        yield from _text(f"[result] {_result(step)}", 4, options)
-    if step.files is not None:
-        yield from _text(_changes(step.files), 4, options)
 
 
 def _changes(files: FileChanges) -> str:
@@ -188,7 +178,12 @@ def _changes(files: FileChanges) -> str:
 def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterator[Line]:
     asked = f" of role {step.role}" if step.role else ""
     yield f"  turn {step.turn}  {step.how}{asked}  record {step.n}", "bold"
-    yield from _settings(step, before.request if before else None, options)
+    earlier = before.request if before else None
+    if (step.params, step.tools) != ((earlier.params, earlier.tools) if earlier else ({}, [])):
+        named = ("params", _compact(step.params) if step.params else ""), ("tools", ", ".join(step.tools))
+        had = bool(earlier and earlier.params), bool(earlier and earlier.tools)
+        settings = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
+        yield from _text("; ".join(settings), 4, options)
     yield from _new_messages(step, before.results if before else [], options)
     if step.cancelled:
         yield f"    cancelled by the solver after {took(step.seconds)}", ""
@@ -202,44 +197,27 @@ def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterat
     yield f"    {', '.join(filter(None, facts))}, sent {counted(step.tries, 'time')}", ""
 
 
-def _settings(step: StepStory, before: StepStory | None, options: _Options) -> Iterator[Line]:
-    """Parameters and tools, if they differ from those of the turn before."""
-    if (step.params, step.tools) == ((before.params, before.tools) if before else ({}, [])):
-        return
-    named = ("params", _compact(step.params) if step.params else ""), ("tools", ", ".join(step.tools))
-    had = bool(before and before.params), bool(before and before.tools)
-    settings = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
-    yield from _text("; ".join(settings), 4, options)
-
-
 def _new_messages(step: StepStory, results: Sequence[str], options: _Options) -> Iterator[Line]:
     """New messages of a request, without tool results that were shown above."""
-    known = [message for message in step.messages if message.get("role") == "tool" and _ends(message, results)]
+    shown = {*results, *(f"error: {each}" for each in results)}
+    answers = [message for message in step.messages if message.get("role") == "tool"]
+    known = [each for each in answers if isinstance(each.get("content"), str) and each["content"] in shown]
     kept = f"{counted(step.kept, 'message')} as before (of record {step.after})" if step.kept else ""
     above = f"{counted(len(known), 'result')} of the calls above" if known else ""
     if kept or above:
         yield f"    … {', '.join(filter(None, (kept, above)))}", ""
     for message in step.messages:
         if message not in known:
-            yield from _message(message, options)
-
-
-def _ends(message: Message, results: Sequence[str]) -> bool:
-    content = message.get("content")
-    return isinstance(content, str) and any(content == each or content == f"error: {each}" for each in results)
+            text = content_text(message.get("content"), options.size_of)
+            yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
+            for call in message.get("tool_calls") or ():
+                yield from _text(f"[tool call] {_called(call)}", 4, options)
 
 
 def _result(step: StepStory) -> str:
     if step.failure is not None:
         return step.failure.message
     return step.value if isinstance(step.value, str) else _compact(step.value)
-
-
-def _message(message: Message, options: _Options) -> Iterator[Line]:
-    text = content_text(message.get("content"), options.size_of)
-    yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
-    for call in message.get("tool_calls") or ():
-        yield from _text(f"[tool call] {_called(call)}", 4, options)
 
 
 def took(seconds: float) -> str:
@@ -255,24 +233,20 @@ def _text(text: str, width: int, options: _Options, style: str = "", rest: str =
     """A text, shortened if it is long. `rest` follows the last line."""
     text = "\n".join(lines_of(text)).rstrip()
     lines = text.splitlines() or [""]
-    shown = lines if options.full else _beginning(lines)
+    shown = lines
+    if not options.full:
+        shown, room = [], _CHARACTERS_MAX
+        for line in lines[:_LINES_MAX]:
+            if room <= 0:
+                break
+            shown.append(line[:room])
+            room -= len(line)
     left = len(text) - sum(map(len, shown)) - len(shown) + 1
     if left <= 0:
         yield from _indented("\n".join(lines) + rest, width, style)
         return
     yield from _indented("\n".join(shown), width, style)
     yield f"{' ' * width}  … and {counted(left, 'more character')} (--full shows all){rest}", "dim"
-
-
-def _beginning(lines: Sequence[str]) -> list[str]:
-    shown: list[str] = []
-    left = _CHARACTERS_MAX
-    for line in lines[:_LINES_MAX]:
-        if left <= 0:
-            break
-        shown.append(line[:left])
-        left -= len(line)
-    return shown
 
 
 def _score(score: ScoreStory) -> Iterator[Line]:

@@ -66,7 +66,15 @@ def report_html(report: RunReport) -> str:
 
 def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
     """The names of the non-empty columns, and the rows."""
-    rows = [row for cell in report.cells for row in _rows(cell)]
+    rows: list[tuple[str, ...]] = []
+    for cell in report.cells:
+        used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
+        counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
+        if not cell.scorers:
+            rows.append((cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts))
+        for number, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
+            names, rest = ((cell.task, cell.model), counts) if number == 0 else (("", ""), ("",) * len(counts))
+            rows.append((*names, name, *numbers, *rest))
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
@@ -241,24 +249,19 @@ def _such_as(example: Example | None) -> str:
     return "" if example is None else f", e.g. {example.key}: {first_line(example.message)}"
 
 
-def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
-    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
-    if not cell.scorers:
-        yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts)
-    for index, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
-        names = (cell.task, cell.model) if index == 0 else ("", "")
-        rest = counts if index == 0 else ("",) * len(counts)
-        yield (*names, name, *numbers, *rest)
-
-
 def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The table rows of a scorer: `numeric` over all answers, `numeric pass@5` over all samples. Missing scores are
     shown in the first row only.
     """
     missing = (str(scorer.no_score), str(scorer.failures))
     for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
-        yield name, (*_numbers(summary, labels), *(("0", "0") if index else missing))
+        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
+        numbers = (shown, "", "", str(sum(labels.values())))
+        if summary.mean is not None:
+            error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
+            ends = None if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+            numbers = (f"{summary.mean:.4f}", error, ends or "-", count_of(summary))
+        yield name, (*numbers, *(("0", "0") if index else missing))
 
 
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:
@@ -269,15 +272,6 @@ def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mappi
         yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels
 
 
-def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
-    if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
-        return shown, "", "", str(sum(labels.values()))
-    error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
-    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", error, interval, count_of(summary)
-
-
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
@@ -285,7 +279,8 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():
-        line += f"; replay saved {_savings(report)}"
+        saved, used = report.cost.saved_dollars, tokens(report.saved)
+        line += f"; replay saved {dollars(saved)} ({used})" if saved else f"; replay saved {used}"
     yield _line(line, style="dim")
     sections = (
         ("dim", cost_sentences(report.cost)),
@@ -311,12 +306,6 @@ def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     edited = sum(each.edited for cell in cells for each in cell.scorers)
     if edited:
         yield f"{counted(edited, 'score')} edited by hand"
-
-
-def _savings(report: RunReport) -> str:
-    """What replay saved: in dollars if there are prices, and in tokens."""
-    saved = report.cost.saved_dollars
-    return f"{dollars(saved)} ({tokens(report.saved)})" if saved else tokens(report.saved)
 
 
 def _line(text: str, style: str = "") -> Text:

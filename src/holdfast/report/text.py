@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHORT_WIDTH = 100
 _INLINE = "data:"
+_FILE_FIELDS = ("url", "data", "file_data", "file_id")
 _CENT = 0.01
 _BAR_WIDTH = 24
 
@@ -111,13 +112,10 @@ def _part_text(part: Any, size_of: Callable[[str], int | None]) -> str:
     if isinstance(part.get("text"), str):
         return str(part["text"])
     inner = part.get(str(part.get("type")))
-    value = inner if isinstance(inner, str) else next(iter(_values(inner)), "")
+    if isinstance(inner, dict):
+        inner = next((inner[name] for name in _FILE_FIELDS if isinstance(inner.get(name), str)), "")
+    value = inner if isinstance(inner, str) else ""
     return _text_or_size(value, size_of) if value else f"[{part.get('type')}]"
-
-
-def _values(inner: Any) -> list[str]:
-    names = ("url", "data", "file_data", "file_id")
-    return [inner[name] for name in names if isinstance(inner.get(name), str)] if isinstance(inner, dict) else []
 
 
 def _text_or_size(text: str, size_of: Callable[[str], int | None]) -> str:
@@ -209,22 +207,17 @@ class Grid:
             yield Text(" / ".join(filter(None, row[: self._titles])), style="bold", overflow="fold")
             rest = zip(self._columns[self._titles :], row[self._titles :], strict=True)
             styled = [(f"{name} {value}", self._styles.get((number, name), "")) for name, value in rest if value]
-            text = Text("\n".join(_join([part for part, _ in styled], width - _GAP)), overflow="fold")
+            lines: list[str] = []  # each with as many parts as fit
+            for part, _ in styled:
+                if lines and cell_len(f"{lines[-1]} · {part}") <= width - _GAP:
+                    lines[-1] += f" · {part}"
+                else:
+                    lines.append(part)
+            text = Text("\n".join(lines), overflow="fold")
             for part, style in styled:
                 if style:
                     text.highlight_words([part], style)
             yield Padding(text, (0, 0, 0, _GAP))
-
-
-def _join(parts: Sequence[str], width: int) -> list[str]:
-    """Fill each line with as many parts as fit."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and cell_len(f"{lines[-1]} · {part}") <= width:
-            lines[-1] += f" · {part}"
-        else:
-            lines.append(part)
-    return lines
 
 
 def _widen(folded: Sequence[int], full: Sequence[int], room: int) -> list[int]:

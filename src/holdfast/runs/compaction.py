@@ -48,11 +48,13 @@ from holdfast.records import (
 )
 from holdfast.runs.store.trust import copy_trust, executed_by
 from holdfast.spec import read_stored_spec
-from holdfast.state import Fold, Profile, looked_data, step_gist
+from holdfast.state import Fold, Profile, RecordHandlers, looked_data, step_gist
 
 _score = FactDecoder(ScoreGiven)
 _job = FactDecoder(BatchJob)
 _step = FactDecoder(Step)
+_RECORDS: RecordHandlers["_Copy", Line] = RecordHandlers()
+"""Records that a copy changes or leaves out. The others are copied as they are."""
 
 
 def condense(run: str) -> None:
@@ -101,58 +103,89 @@ class _Copy:
 
     def write(self, reader: Reader, profile: bytes) -> None:
         for found in reader.read():
-            if isinstance(found, Entry) and found.line.t != "segment":
-                record = self._convert(found.line)
-                if record is not None:
-                    self._append(record, found.line)
-        if (
-            self._tip is not None
-        ):  # with the time of the last record, even if that one was removed: `updated` stays the same
+            if isinstance(found, Entry):
+                _RECORDS.get(found.line.t, _Copy._copy)(self, found.line)
+        if self._tip is not None:
+            # With the time of the last record, even if that one was removed: `updated` stays the same.
             self._write(draft("totals", self._fold.story.totals(profile)), self._fold.story.updated.encode())
         self._close()
 
-    def _convert(self, line: Line) -> Draft | None:
-        """The record with adjusted references; None if it is removed."""
-        if line.t in ("step", "step.started") and self._is_removed(line):
-            return None
-        if line.t == "step":
-            return draft_fact(line.t, self._renumber(_step.decode(line)), line.k)
-        if line.t == "batch" and _job.decode(line).token not in self._fold.story.jobs:
-            return None
-        if line.t == "totals":
-            return None
-        if line.t == "score":
-            score = _score.decode(line)
-            return draft(line.t, msgspec.structs.replace(score, of=self._numbers.get(score.of, 0)), line.k)
-        if line.t == "anomaly":
-            return _anomaly(line, self._numbers)
-        return draft(line.t, line.d, line.k)
+    def _copy(self, line: Line) -> None:
+        self._append(draft(line.t, line.d, line.k), line)
+
+    @_RECORDS.on("segment", "totals")
+    def _leave_out(self, line: Line) -> None:
+        """The copy has its own segments, and its own totals at the end."""
+
+    @_RECORDS.on("step")
+    def _copy_step(self, line: Line) -> None:
+        if self._is_removed(line):
+            return
+        step = _step.decode(line)
+        if step.asked is not None:
+            numbers = {n: self._numbers.get(n, 0) for n in step.asked.needs}
+            step = msgspec.structs.replace(step, asked=step.asked.renumbered(numbers))
+        self._numbers[line.n] = self._append(draft_fact(line.t, step, line.k), line)
+
+    @_RECORDS.on("step.started")
+    def _copy_announcement(self, line: Line) -> None:
+        if not self._is_removed(line):
+            self._copy(line)
+
+    @_RECORDS.on("sample.finished")
+    def _copy_answer(self, line: Line) -> None:
+        self._numbers[line.n] = self._append(draft(line.t, line.d, line.k), line)
+
+    @_RECORDS.on("batch")
+    def _copy_open_job(self, line: Line) -> None:
+        if _job.decode(line).token in self._fold.story.jobs:
+            self._copy(line)
+
+    @_RECORDS.on("score")
+    def _copy_score(self, line: Line) -> None:
+        score = _score.decode(line)
+        score = msgspec.structs.replace(score, of=self._numbers.get(score.of, 0))
+        self._append(draft(line.t, score, line.k), line)
+
+    @_RECORDS.on("anomaly")
+    def _copy_anomaly(self, line: Line) -> None:
+        """Adjust an anomaly of an answer, or a loss in the original journal. Record numbers and byte ranges of a loss
+        move into its text: a reader would take them for positions in the new journal.
+        """
+        if line.k is not None:
+            looked = looked_data.decode(line)
+            looked = msgspec.structs.replace(looked, of=self._numbers.get(looked.of, 0))
+            self._append(draft(line.t, looked, line.k), line)
+            return
+        try:
+            loss = decode(line, Anomaly)
+        except msgspec.ValidationError:
+            self._copy(line)
+            return
+        detail = loss.detail
+        if loss.n_first <= loss.n_last:
+            numbers = f"records {loss.n_first} to {loss.n_last}"
+            detail = f"{detail} ({numbers} of the journal before steps were removed)".strip()
+        loss = msgspec.structs.replace(loss, first=0, last=0, n_first=0, n_last=-1, detail=detail)
+        self._append(draft(line.t, loss), line)
 
     def _is_removed(self, line: Line) -> bool:
+        """Whether a step belongs to a finished key, and no judge's reply must be kept for the next resume."""
         return step_gist.decode(line).o in self._fold.finished and line.n not in self._judges
 
-    def _renumber(self, step: Step) -> Step:
-        if step.asked is None:
-            return step
-        numbers = {n: self._numbers.get(n, 0) for n in step.asked.needs}
-        return msgspec.structs.replace(step, asked=step.asked.renumbered(numbers))
-
-    def _append(self, record: Draft, line: Line) -> None:
+    def _append(self, record: Draft, line: Line) -> int:
+        """Write a record with the time of `line`, in a new segment if the last one is full; return its number."""
+        at = line.at.encode()
         if self._tip is None or self._tip.bytes > SEGMENT_BYTES:
-            self._begin(line.at.encode())
-        number = self._write(record, line.at.encode())
-        if line.t in ("step", "sample.finished"):
-            self._numbers[line.n] = number
-
-    def _begin(self, at: bytes) -> None:
-        number = self._tip.segment + 1 if self._tip else 1
-        first = self._tip.n + 1 if self._tip else 1
-        header = Segment(FORMAT, self.uid, number, 1, first, self._tip)
-        self._close()
-        self._number = number
-        self._handle = OS_DISK.create(segment_path(self._folder, number))
-        self._tip = Fence(number, 0, first - 1, "")
-        self._write(draft("segment", header), at)
+            number = self._tip.segment + 1 if self._tip else 1
+            first = self._tip.n + 1 if self._tip else 1
+            header = Segment(FORMAT, self.uid, number, 1, first, self._tip)
+            self._close()
+            self._number = number
+            self._handle = OS_DISK.create(segment_path(self._folder, number))
+            self._tip = Fence(number, 0, first - 1, "")
+            self._write(draft("segment", header), at)
+        return self._write(record, at)
 
     def _write(self, record: Draft, at: bytes) -> int:
         assert self._tip is not None
@@ -168,20 +201,3 @@ class _Copy:
             OS_DISK.close(self._handle)
             self._handle = -1
             seal(OS_DISK, self._folder, self._number)
-
-
-def _anomaly(line: Line, numbers: dict[int, int]) -> Draft:
-    """Adjust an anomaly of an answer, or a loss in the original journal. Record numbers and byte ranges of a loss move
-    into its text: a reader would take them for positions in the new journal.
-    """
-    if line.k is not None:
-        looked = looked_data.decode(line)
-        return draft(line.t, msgspec.structs.replace(looked, of=numbers.get(looked.of, 0)), line.k)
-    try:
-        loss = decode(line, Anomaly)
-    except msgspec.ValidationError:
-        return draft(line.t, line.d)
-    detail = loss.detail
-    if loss.n_first <= loss.n_last:
-        detail = f"{detail} (records {loss.n_first} to {loss.n_last} of the journal before steps were removed)".strip()
-    return draft(line.t, msgspec.structs.replace(loss, first=0, last=0, n_first=0, n_last=-1, detail=detail))

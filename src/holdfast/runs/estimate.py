@@ -6,7 +6,7 @@ nothing limits have no upper end. This module also finds the prices of models.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -121,8 +121,8 @@ def estimate(spec: Spec, works: Mapping[str, PreparedTask], seen: Mapping[tuple[
         for model in models:
             before = seen.get((name, model.name))
             if before is not None:
-                answers = (prompts.rows if prompts else _rows(work, spec)) * work.task.repeats
-                cells.append(_by_answers(spec, name, model, answers, before))
+                rows = prompts.rows if prompts else sum(1 for _ in work.samples(spec, surveyed=True))
+                cells.append(_by_answers(spec, name, model, rows * work.task.repeats, before))
             elif prompts is not None:
                 cells.append(_by_prompts(work, model, prompts))
     priced = [cell.dollars for cell in cells if cell.dollars is not None]
@@ -150,7 +150,10 @@ def read_prompts(work: PreparedTask, spec: Spec, shown: int = 0) -> Prompts:
         if rows < _COUNTED_ROWS:
             counted += length
             tokens += sum(map(count_message_tokens, messages))
-        files += _files_in(messages) if work.task.dataset.files else 0
+        if work.task.dataset.files:
+            contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+            parts = [part for content in contents for part in content if isinstance(part, dict)]
+            files += sum(part.get("type") != "text" for part in parts)
         rows += 1
         if rows <= shown:
             first[sample.id] = messages
@@ -167,6 +170,12 @@ def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstim
     most = output_limit(model.params) if single else None
     read = Range(tokens * LEAST, tokens * MOST if single and not prompts.files else None)
     written = Range(answers, None if most is None else answers * most)
+    dollars, low = None, model.dollars(Usage(round(read.low), round(written.low), requests=answers))
+    if low is not None:
+        high = None
+        if read.high is not None and written.high is not None:
+            high = model.dollars(Usage(round(read.high), round(written.high), requests=answers))
+        dollars = Range(low, high)
     return CellEstimate(
         task=work.task.name,
         model=model.name,
@@ -174,7 +183,7 @@ def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstim
         requests=Range(answers, answers if single else None),
         input_tokens=read,
         output_tokens=written,
-        dollars=_priced(model, answers, read, written),
+        dollars=dollars,
         of="prompts",
         unpriced=() if model.price is not None else (model.name,),
     )
@@ -199,22 +208,6 @@ def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Obser
         of=before.run_id,
         unpriced=tuple(role or model.name for role, cost in costs.items() if cost is None),
     )
-
-
-def _priced(model: Model, requests: int, read: Range, written: Range) -> Range | None:
-    low = model.dollars(Usage(round(read.low), round(written.low), requests=requests))
-    if low is None or read.high is None or written.high is None:
-        return None if low is None else Range(low, None)
-    return Range(low, model.dollars(Usage(round(read.high), round(written.high), requests=requests)))
-
-
-def _rows(work: PreparedTask, spec: Spec) -> int:
-    return sum(1 for _ in work.samples(spec, surveyed=True))
-
-
-def _files_in(messages: Sequence[Message]) -> int:
-    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
-    return sum(1 for part in parts if isinstance(part, dict) and part.get("type") != "text")
 
 
 def with_prices(spec: Spec, stored: Spec | None = None, environ: Mapping[str, str] = os.environ) -> Spec:

@@ -6,8 +6,9 @@ command resumes it (`is_fork_of`). Copied steps keep their requests; as after a 
 makes the same request again.
 
 `Fork.forecast` says what a fork will reuse, what it will request, and the cost, before it is made. For a key that the
-parent has, the forecast counts the recorded steps that are not reused; for a new key, the parent's average. Dollars are
-counted only for models that have a price.
+parent has finished, the forecast counts the recorded steps that are not reused. A key that failed or was cut off in the
+parent has not recorded all its steps: it will need as many as the mean finished key. For a new key, the forecast is the
+parent's average. Dollars are counted only for models that have a price.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ from holdfast.journal import (
 )
 from holdfast.models import Slots, identity_of
 from holdfast.plan import PreparedTask, WrittenPlan, survey, write_plan
-from holdfast.records import Parent, Reference, RunStarted, Step, TaskInputs, Usage, decode, draft, draft_fact
+from holdfast.records import Parent, Reference, RunStarted, TaskInputs, Usage, decode, draft, draft_fact
 from holdfast.report import counted
 from holdfast.runs.execution.execute import make_started_record
 from holdfast.runs.execution.preparation import Given, Prepared, find_scorers, prefix_errors, prepare_given
@@ -65,8 +66,10 @@ class Forecast(msgspec.Struct, frozen=True):
     """Recorded steps that the fork will request again and get from the parent."""
     complete: int
     """Keys that need no new request."""
-    asks: int
-    """Estimated new requests: what the parent needed beyond what is reused; for new keys, its average."""
+    requests: int
+    """Estimated new requests: what the parent needed beyond what is reused; for keys that it did not finish, and for
+    new keys, an average.
+    """
     tokens: int
     dollars: float | None = None
     """Estimated cost of new requests to models that have a price; None if none has."""
@@ -86,38 +89,61 @@ class ForecastBuilder:
     """Adds up a forecast, key by key."""
 
     def __init__(self, spec: Spec, mean: Mean) -> None:
+        """`mean`: of the whole parent, for new keys."""
         self._mean = mean
         self._models = {model.name: model for model in spec.models}
         self._roles = spec.roles
         self._keys = self._complete = self._reused = self._unpriced = 0
-        self._asks = self._tokens = self._dollars = 0.0
+        self._requests = self._tokens = self._dollars = 0.0
+        self._finished = self._finished_steps = 0
+        self._finished_usage = Usage()
+        self._partial: list[tuple[str, Rehearsal, Sequence[RecordedStep]]] = []
+        """Keys that the parent began and did not finish. They are counted last: their mean needs all finished keys."""
 
-    def add(self, model: str, rehearsed: Rehearsal, recorded: Sequence[RecordedStep]) -> None:
-        """Add a key: its model, what it would reuse, and its steps in the parent."""
+    def add(self, model: str, rehearsed: Rehearsal, recorded: Sequence[RecordedStep], *, finished: bool) -> None:
+        """Add a key: its model, what it would reuse, its steps in the parent, and whether it has an answer there."""
         self._keys += 1
         self._reused += rehearsed.reused
-        if not rehearsed.asks:
+        if finished:
+            self._finished += 1
+            self._finished_steps += len(recorded)
+            self._finished_usage += sum((each.step.usage for each in recorded), Usage())
+        if not rehearsed.incomplete:
             self._complete += 1
-            return
-        if recorded:
-            self._asks += max(len(recorded) - rehearsed.reused, 1)
-            parts = _tokens_left(recorded, rehearsed.saved)
+        elif not recorded:
+            self._count(model, self._mean.steps, {"": (self._mean.input_tokens, self._mean.output_tokens)})
+        elif rehearsed.restarts:  # the next attempt reuses nothing
+            self._count(model, len(recorded), _tokens_left(recorded, Usage()))
+        elif finished:
+            left = max(len(recorded) - rehearsed.reused, 1)
+            self._count(model, left, _tokens_left(recorded, rehearsed.saved))
         else:
-            self._asks += self._mean.steps
-            parts = {"": (self._mean.input_tokens, self._mean.output_tokens)}
-        self._tokens += sum(map(sum, parts.values()))
-        models = {role: self._roles.get(role) if role else self._models[model] for role in parts}
-        costs = [_dollars(models[role], *tokens) for role, tokens in parts.items()]
+            self._partial.append((model, rehearsed, recorded))
+
+    def _count(self, model: str, requests: float, tokens: dict[str, tuple[float, float]]) -> None:
+        """Add a key's new requests, and their input and output tokens by role."""
+        self._requests += requests
+        self._tokens += sum(map(sum, tokens.values()))
+        models = {role: self._roles.get(role) if role else self._models[model] for role in tokens}
+        costs = [_dollars(models[role], *each) for role, each in tokens.items()]
         self._unpriced += None in costs
         self._dollars += sum(filter(None, costs))
 
     def forecast(self) -> Forecast:
+        """Add the partial keys, and return the sums. Called once."""
+        count, used = max(self._finished, 1), self._finished_usage
+        steps, means = self._finished_steps / count, (used.input_tokens / count, used.output_tokens / count)
+        for model, rehearsed, recorded in self._partial:
+            tokens, saved = _tokens_left(recorded, rehearsed.saved), rehearsed.saved
+            if steps > len(recorded):
+                tokens = {"": (max(means[0] - saved.input_tokens, 0.0), max(means[1] - saved.output_tokens, 0.0))}
+            self._count(model, max(steps, len(recorded), rehearsed.reused + 1) - rehearsed.reused, tokens)
         priced = any(each.price is not None for each in (*self._models.values(), *self._roles.values()))
         return Forecast(
             self._keys,
             self._reused,
             self._complete,
-            round(self._asks),
+            round(self._requests),
             round(self._tokens),
             self._dollars if priced else None,
             self._unpriced if priced else 0,
@@ -173,14 +199,18 @@ class Fork:
 
     async def forecast(self) -> Forecast:
         """Plan the fork and rehearse every key. Sends no request; the fork is not visible yet."""
-        self._prepared = await asyncio.to_thread(self._prepare)
-        self._planned: WrittenPlan = await asyncio.to_thread(self._write_plan)
+        self._prepared, self._planned = await asyncio.to_thread(self._plan)
         builder = ForecastBuilder(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
             rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
             for ticket, (rehearsed, last) in zip(tickets, rehearsals, strict=True):
-                builder.add(ticket.cell.model, rehearsed, last.steps)
-                if last.unsure or (last.steps and (rehearsed.reused or self._may_match(ticket))):
+                finished = self._parent.is_finished(ticket.key)
+                builder.add(ticket.cell.model, rehearsed, last.steps, finished=finished)
+                # A key that reuses nothing up to its first new request may reuse later steps.
+                if last.unsure or (
+                    last.steps
+                    and (rehearsed.reused or self._parent.may_share_requests(self._prepared.spec, ticket.cell.model))
+                ):
                     self._useful.add(ticket.o)
                     self._steps += len(last.steps)
         return builder.forecast()
@@ -208,7 +238,8 @@ class Fork:
             )
             await asyncio.to_thread(remember, uid, executed_by(self._prepared.spec, record.source))
             await writer.append(draft("run.started", record))
-            await asyncio.to_thread(self._copy_start, uid)
+            start = Reader(self._building.journal, uid).read(live=True)
+            await asyncio.to_thread(copy_start, self._building.folder, uid, start)
             async for tickets in self._tickets():
                 useful = [ticket for ticket in tickets if ticket.o in self._useful]
                 await asyncio.gather(*(self._copy_steps(ticket, writer) for ticket in useful))
@@ -216,32 +247,21 @@ class Fork:
             await writer.close()
         await asyncio.to_thread(self._publish)
 
-    def _copy_start(self, uid: str) -> None:
-        copy_start(self._building.folder, uid, Reader(self._building.journal, uid).read(live=True))
-
     async def drop(self) -> None:
         """Close the parent, and remove the hidden folder if it was not published."""
         self._parent.close()
         await asyncio.to_thread(self._clear)
 
-    def _prepare(self) -> Prepared:
+    def _plan(self) -> tuple[Prepared, WrittenPlan]:
+        """Prepare the spec, and write the plan and the data into the hidden folder."""
         with prefix_errors(self._given.where):
             inputs = self._parent.inputs(self._given.spec)
             prepared = prepare_given(self._given, find_scorers(self._given), inputs, self._parent.spec)
             survey(prepared.spec, prepared.works)
-        return prepared
-
-    def _may_match(self, ticket: Ticket) -> bool:
-        """Whether a key that reuses nothing up to its first new request may reuse later steps: only if it sends them
-        to the same model with the same parameters.
-        """
-        return self._parent.may_share_requests(self._prepared.spec, ticket.cell.model)
-
-    def _write_plan(self) -> WrittenPlan:
         make_run_folder(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
         own(self._building.folder)
-        return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)
+        return prepared, write_plan(self._building.folder, prepared.spec, prepared.works, self._parent.folder)
 
     def _clear(self) -> None:
         shutil.rmtree(self._building.folder, ignore_errors=True)
@@ -373,21 +393,28 @@ class _Parent:
         calls. Failed calls are included, because the model has seen their errors.
         """
         last = self._traces.last_attempt(key)
-        kept = [each for each in last.steps if each.step.answer is not None or (calls and _is_call(each.step))]
+        kept = [
+            each
+            for each in last.steps
+            if each.step.answer is not None or (calls and each.step.kind != "generate" and not each.step.cancelled)
+        ]
         return LastAttempt(last.attempt, _drop_dangling(kept), last.unsure if calls else [])
+
+    def is_finished(self, key: str) -> bool:
+        return self._traces.finished(key) > 0
 
     def has_all(self, blobs: Iterable[str]) -> bool:
         """Whether all blobs are present and intact. Thread-safe; each blob is read once."""
-        return all(map(self._has, blobs))
-
-    def _has(self, blob: str) -> bool:
-        path = blob_path(self.folder, Reference(blob, ""))
-        if blob not in self._intact and path not in self.lost:
-            if any(check_blob_files(self.folder, [blob])):
-                self.lost.add(path)
-            else:
-                self._intact.add(blob)
-        return blob in self._intact
+        for blob in blobs:
+            path = blob_path(self.folder, Reference(blob, ""))
+            if blob not in self._intact and path not in self.lost:
+                if any(check_blob_files(self.folder, [blob])):
+                    self.lost.add(path)
+                else:
+                    self._intact.add(blob)
+            if path in self.lost:
+                return False
+        return True
 
     def mean(self) -> Mean:
         story, finished = self._story, max(self._finished, 1)
@@ -409,20 +436,12 @@ def is_fork_of(parent: RunLocation, place: RunLocation) -> bool:
     """
     if not os.path.exists(place.folder):
         return False
-    started_record = _read_started(place) if place.began else None
-    if (
-        started_record is None
-        or started_record.parent is None
-        or started_record.parent.uid != Reader(parent.journal).uid
-    ):
+    lines = (each.line for each in Reader(place.journal).read() if isinstance(each, Entry)) if place.began else ()
+    first = next((line for line in lines if line.t == "run.started"), None)
+    origin = None if first is None else decode(first, RunStarted).parent
+    if origin is None or origin.uid != Reader(parent.journal).uid:
         raise _exists_error(place, f", which is not a fork of {parent.run_id}")
     return True
-
-
-def _read_started(place: RunLocation) -> RunStarted | None:
-    entries = (each for each in Reader(place.journal).read() if isinstance(each, Entry))
-    found = next((each.line for each in entries if each.line.t == "run.started"), None)
-    return None if found is None else decode(found, RunStarted)
 
 
 def remove_leftovers(experiment: str) -> list[str]:
@@ -455,10 +474,6 @@ def _exists_error(place: RunLocation, which: str = "") -> UsageError:
 
 def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
     return None if fewshot is None else (fewshot.n, fewshot.seed)
-
-
-def _is_call(step: Step) -> bool:
-    return step.kind != "generate" and not step.cancelled
 
 
 def _blobs_of(steps: Sequence[RecordedStep]) -> set[str]:

@@ -9,18 +9,17 @@ import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.failures import failure_of, is_ours
-from holdfast.engine.history import KeyTraces, LastAttempt
+from holdfast.engine.history import KeyTraces
 from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
 from holdfast.models import ModelCall
-from holdfast.plan import PreparedTask, prepare
+from holdfast.plan import prepare
 from holdfast.records import Answer, Failure, Message, TaskInputs, parse_key
 from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
@@ -50,34 +49,30 @@ def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
     cells = [cell for cell in fold.story.cells if (cell.task, cell.model) == (parts.task, parts.model)]
     for cell in cells if parts.task in works else ():
         work = works[cell.task]
-        changed = _is_changed(work, fold.story.inputs.get(cell.task, TaskInputs()))
+        # Changed code is allowed: people replay to test changes. A function that a script passed cannot be imported
+        # from here.
+        stored = fold.story.inputs.get(cell.task, TaskInputs())
+        digest = work.solver.digest()
+        if stored.solver and not digest:
+            raise UsageError(
+                f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; "
+                "put it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
+            )
+        changed = digest != stored.solver
         tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
-                last = _read_last_attempt(place, key)
+                with contextlib.closing(KeyTraces(place.journal, key)) as traces:
+                    last = traces.last_attempt(key)
                 return ReplayInput(
                     ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder
                 )
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
 
 
-def _is_changed(work: PreparedTask, stored: TaskInputs) -> bool:
-    """Whether the solver's code differs from the recorded one. That is allowed, since people replay to test changes.
-    UsageError if the solver was passed as a function by a script: it cannot be imported from here.
-    """
-    digest = work.solver.digest()
-    if stored.solver and not digest:
-        raise UsageError(
-            f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; put "
-            "it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
-        )
-    return digest != stored.solver
-
-
 async def play(scene: ReplayInput) -> Replay:
     """Run the solver on the recorded steps."""
-    replay, _ = await _play(scene)
-    return replay
+    return (await _play(scene))[0]
 
 
 async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
@@ -104,21 +99,20 @@ async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
-def _read_last_attempt(place: RunLocation, key: str) -> LastAttempt:
-    traces = KeyTraces(place.journal, key)
-    try:
-        return traces.last_attempt(key)
-    finally:
-        traces.close()
-
-
 def replay_in_debugger(scene: ReplayInput) -> Replay | None:
     """`play` under pdb, which stops at the first line of the solver and where it raises. None if the user quits."""
     import pdb
 
-    function = _unwrap(scene.work.solver.function)
+    function: Any = scene.work.solver.function  # the user's function is below partials and decorators
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    # The first line of the body: a breakpoint on the `def` line would never be reached.
+    start = inspect.getsourcelines(function)[1]
+    lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
+    first = next((line for line in lines if line > start), start)
     debugger = pdb.Pdb()
-    debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{_first_line(function)}", "continue"])
+    debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{first}", "continue"])
     found: list[tuple[Replay, BaseException | None]] = []
     with contextlib.suppress(bdb.BdbQuit):
         debugger.runcall(lambda: found.append(asyncio.run(_play(scene))))
@@ -143,17 +137,3 @@ def _trim_traceback(trace: types.TracebackType) -> types.TracebackType:
     for each in reversed(frames):
         trimmed = types.TracebackType(trimmed, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return trimmed or trace
-
-
-def _unwrap(function: Callable[..., Any]) -> Any:
-    """The user's function below partials and decorators."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.unwrap(function)
-
-
-def _first_line(function: Any) -> int:
-    """The first line of the body: a breakpoint on the `def` line would never be reached."""
-    lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
-    first = inspect.getsourcelines(function)[1]
-    return next((line for line in lines if line > first), first)

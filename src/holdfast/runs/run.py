@@ -1,34 +1,27 @@
 """`Run`: the read side of one run. Summary, report, samples, scores, costs, and the history of single keys.
 
-Nothing here writes to the run's folder. The first access brings the derived index in the user's cache up to date and
-checks the journal, the plan and the data for damage; no number is returned before that check. A crash leaves at most
-a stale index, which the next reader updates.
+`OpenedRun`, its base, owns the index and checks the run's files. Nothing here writes to the run's folder.
 """
 
 import contextlib
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 import xxhash
 
-from holdfast.errors import DamageWarning, UsageError
+from holdfast.errors import UsageError
 from holdfast.journal import Reader
 from holdfast.plan import rows_of
-from holdfast.records import Change, ScoringStarted, parse_key
+from holdfast.records import parse_key
 from holdfast.report import (
-    AttemptStory,
     CellReport,
-    Cost,
     CostLine,
     ExportLine,
     KeyFilter,
-    KeyRecords,
     KeyStory,
     PlannedKey,
     RunReport,
-    SampleActivity,
     ScoreLine,
     StoredSpec,
     Table,
@@ -58,57 +51,33 @@ from holdfast.report.profile import ProfileReport, model_profiles, profile_repor
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.estimate import Observed
 from holdfast.runs.execution.provenance import origin_of
-from holdfast.runs.mirror.recovery import TransferProgress
-from holdfast.runs.mirror.remote import find_to_read
-from holdfast.runs.store.damage import DamageReport, find_damage
-from holdfast.runs.store.lookup import RunLocation, default_store, not_started_error, suggest_resume_command
-from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, ScoredAnswer, WaitingJob
-from holdfast.spec import Reduction, Spec, read_stored_spec, stored_reductions
+from holdfast.runs.opened import OpenedRun
+from holdfast.runs.store.lookup import RunLocation, default_store
+from holdfast.runs.summary import (
+    EvaluationLine,
+    RunSummary,
+    ScoredAnswer,
+    WaitingJob,
+    evaluation_names,
+    make_summary,
+    step_counts,
+    waiting_jobs,
+)
+from holdfast.spec import Reduction, stored_reductions
 from holdfast.state import (
     Index,
-    Standing,
-    Story,
     example_value,
     recorded_answer,
     recorded_edits,
     recorded_scores,
     standing_of,
-    status_of,
 )
 
 
-class Run:
-    """One run in a store. Close it, or use it in a `with` statement, to release its index."""
-
-    def __init__(self, place: RunLocation, *, quiet: bool = False, sizes_only: bool = False) -> None:
-        """`quiet`: issue no `DamageWarning`, because the caller shows `damage`. `sizes_only`: check plan and data by
-        size only, without computing digests.
-        """
-        self.place = place
-        self._opened: Index | None = None
-        self._damage = DamageReport()
-        self._quiet = quiet
-        self._sizes_only = sizes_only
-
-    @classmethod
-    def find(cls, store: str, wanted: str, moved: TransferProgress | None = None) -> "Run":
-        """`moved` is called with the progress of fetching a run from a mirror."""
-        return cls(find_to_read(store, wanted, moved))
-
-    def __enter__(self) -> "Run":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
-    @property
-    def run_id(self) -> str:
-        return self.place.run_id
+class Run(OpenedRun):
+    """One run in a store: its reports, samples, scores, costs and stories. Close it, or use it in a `with` statement,
+    to release its index.
+    """
 
     def __repr__(self) -> str:
         status, reason = self.status()
@@ -117,48 +86,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()
-
-    @property
-    def _index(self) -> Index:
-        """The index, opened and brought up to date on first use."""
-        if self._opened is None:
-            standing = standing_of(self.place.folder)
-            self._opened = Index(self.place.folder)
-            self._check(standing)
-        return self._opened
-
-    def _check(self, standing: Standing) -> None:
-        """Check the run's files, and warn once of each damage."""
-        assert self._opened is not None
-        warned = self._damage.sentences
-        self._damage = find_damage(self.place, self._opened, standing, sizes_only=self._sizes_only)
-        for sentence in self._damage.sentences:
-            if not self._quiet and sentence not in warned:
-                warnings.warn(sentence, DamageWarning, stacklevel=4)
-
-    @property
-    def damage(self) -> tuple[str, ...]:
-        """What is missing or changed in the run's files, one sentence each; empty if nothing is."""
-        return self.damage_report.sentences
-
-    @property
-    def damage_report(self) -> DamageReport:
-        self._index  # noqa: B018 - opening it checks the files
-        return self._damage
-
-    def require_whole(self) -> None:
-        """Raise DamagedError if anything is damaged. For verdicts such as `gate`, which missing data could reverse."""
-        if self.damage:
-            self._damage.require_whole()
-
-    def status(self) -> tuple[str, str]:
-        """The status and its reason."""
-        before = self._opened
-        # The lock is checked before the journal is read: otherwise a run that ends in between would look interrupted.
-        standing = standing_of(self.place.folder)
-        if before is not None and (standing.held or before.story.end is None):
-            self.close()  # the run may have progressed, or ended, since the index was brought up to date
-        return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
 
     def cells(self, evaluation: str = "") -> Iterator[CellReport]:
         return report_cells(self._index, self._evaluation(evaluation))
@@ -199,82 +126,8 @@ class Run:
 
     def summary(self, evaluation: str = "") -> RunSummary:
         """`evaluation`: the name or id of the evaluation whose scores are shown; the newest by default."""
-        status, reason = self.status()
-        story = self._index.story
-        cells = list(self.cells(evaluation))
-        return RunSummary(
-            run_id=self.place.run_id,
-            experiment=self.place.experiment,
-            status=status,
-            reason=reason,
-            created=story.created,
-            updated=story.updated,
-            completed=story.completed or None,
-            planned=story.planned,
-            finished=self._index.finished,
-            failed=self._index.failed,
-            unfinished=self._index.unfinished,
-            steps=_steps(story),
-            usage=story.usage,
-            saved=story.saved,
-            scores=list(_scores(cells)),
-            evaluations=list(story.evaluations),
-            evaluation_names=_names(story),
-            resumes=[
-                {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
-                for each in story.resumes
-            ],
-            extensions=[
-                {
-                    "at": each.at,
-                    "planned": each.extended.plan.count,
-                    "changes": list(map(_plain, each.extended.changes)),
-                }
-                for each in story.extensions
-            ],
-            corrections=[
-                {
-                    "at": each.at,
-                    "planned": each.replanned.plan.count,
-                    "changes": list(map(_plain, each.replanned.changes)),
-                }
-                for each in story.replans
-            ],
-            parent=_plain(story.started.parent) if story.started else None,
-            anomalies=story.anomalies,
-            description=story.spec.get("description", ""),
-            tags=story.tags,
-            notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
-            folder=self.place.url or self.place.folder,
-            bytes=self.place.size(),
-            failures=list(_failures(cells)),
-            cost=sum((cell.cost for cell in cells), Cost()),
-            marks=list(_marks(cells)),
-            answer_anomalies=list(_anomalies(cells)),
-            mirror=self._mirror(),
-            jobs=self.jobs(),
-            damage=list(self.damage),
-        )
-
-    @property
-    def has_begun(self) -> bool:
-        """False if the journal has no `run.started` record (yet)."""
-        return self._index.story.started is not None
-
-    def spec(self) -> Spec:
-        """The spec in force. Raises UsageError if the run has not begun."""
-        if not self.has_begun:
-            raise not_started_error(self.place)
-        return read_stored_spec(self._index.story.spec)
-
-    def limits(self) -> dict[str, Any]:
-        """The limits of the whole run (`limits.run`)."""
-        found: dict[str, Any] = _plain(self.spec().limits.run) if self.has_begun else {}
-        return found
-
-    def suggest_resume_command(self, reason: str) -> str:
-        """The command that continues this run. `reason`: from `status()`."""
-        return suggest_resume_command(self.place, reason, self.spec().limits.run if self.has_begun else None)
+        status = self.status()
+        return make_summary(self.place, self._index, list(self.cells(evaluation)), status, self.damage)
 
     def cost_lines(self) -> list[CostLine]:
         """Usage and cost by cell, model and role."""
@@ -292,20 +145,7 @@ class Run:
 
     def jobs(self) -> list[WaitingJob]:
         """Jobs of batch APIs whose results have not been received."""
-        waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
-        return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
-
-    def _mirror(self) -> MirrorProgress | None:
-        """How far the mirror is; None without a mirror, or if its state is unknown."""
-        standing, last = standing_of(self.place.folder), self._index.last_n
-        mirror = self._index.story.spec.get("mirror") or {}
-        url = self.place.url or str(mirror.get("url", ""))
-        if not url or standing.mirrored is None:
-            return None
-        behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
-        if self.place.url:  # our copy comes from the mirror; only the heartbeat says what the machine of the run has
-            return MirrorProgress(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
-        return MirrorProgress(url, min(standing.mirrored, last), last, behind)
+        return waiting_jobs(self._index.story)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
         """A digest of each sample's row, by task and id, to compare the data of two runs. Empty if the run does not
@@ -314,7 +154,8 @@ class Run:
         found: dict[tuple[str, str], str] = {}
         for cell in {(cell.rows_block, cell.task): cell for cell in self._index.story.cells}.values():
             for line in rows_of(self.place.folder, cell) if self.holds_data() else ():
-                found[cell.task, line.id] = _digest(line.row)
+                row = msgspec.json.encode(msgspec.json.decode(line.row), order="sorted")  # in any order of columns
+                found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(row)
         return found
 
     def holds_data(self) -> bool:
@@ -397,9 +238,8 @@ class Run:
         if row is None or row.status != "finished":
             return None
         index = self._index
-        with contextlib.closing(
-            Reader(self.place.journal)
-        ) as reader:  # read from the journal, not the index: a hand-set score may be recorded because of it
+        # Read from the journal, not the index: a hand-set score may be recorded because of it.
+        with contextlib.closing(Reader(self.place.journal)) as reader:
             if recorded_answer(reader, row) is None:
                 return None
             answer = (row.o, row.n)
@@ -421,14 +261,20 @@ class Run:
         attempts = attempts_of(found, prices)
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
-        doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
+        doing, text, lease = None, "", standing.lease
+        if status == "unfinished" and standing.held:
+            if lease is not None and not lease.scoring:
+                stalled = lease.stall.samples if lease.stall else []
+                listed = next((each for each in (*stalled, *lease.oldest) if each.key == key), None)
+                doing = activity_of(listed, attempts, standing.now, found.process)
+            text = str(doing or "the run is in progress; this sample has not begun, or is not among its oldest")
         chosen = self._evaluation(evaluation) or self._index.story.evaluation
         return KeyStory(
             run_id=self.run_id,
             key=key,
             o=planned.o,
             status=status,
-            doing=_describe_activity(doing, standing) if status == "unfinished" else "",
+            doing=text,
             row=planned.row,
             messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
             attempts=attempts,
@@ -438,7 +284,7 @@ class Run:
             in_progress=doing,
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
-            judgings=judgings_of(found, prices, _names(self._index.story)),
+            judgings=judgings_of(found, prices, evaluation_names(self._index.story)),
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:
@@ -470,9 +316,9 @@ def report_of(
         status=status[0],
         reason=status[1],
         evaluation=evaluation or story.evaluation,
-        evaluations=_names(story),
+        evaluations=evaluation_names(story),
         cells=tuple(report_cells(index, evaluation)),
-        steps=_steps(story),
+        steps=step_counts(story),
         usage=story.usage,
         saved=story.saved,
         anomalies=len(story.anomalies) + len(index.damage),
@@ -488,75 +334,3 @@ def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
     is a folder or the URL of a mirror.
     """
     return Run.find(store or default_store(), run_id)
-
-
-def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> SampleActivity | None:
-    """What the live process does with this sample; None without a process, or if its lease does not list the sample."""
-    if not standing.held or standing.lease is None or standing.lease.scoring:
-        return None
-    stalled = standing.lease.stall.samples if standing.lease.stall else []
-    listed = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
-    return activity_of(listed, attempts, standing.now, len(found.begun_again) + 1)
-
-
-def _describe_activity(doing: SampleActivity | None, standing: Standing) -> str:
-    if doing is not None:
-        return str(doing)
-    return "the run is in progress; this sample has not begun, or is not among its oldest" if standing.held else ""
-
-
-def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
-    for cell in cells:
-        for each in cell.scorers:
-            yield {
-                "task": cell.task,
-                "model": cell.model,
-                "scorer": each.scorer,
-                **_plain(each.summary),
-                "no_score": each.no_score,
-                "failures": each.failures,
-                "edited": each.edited,
-                "example": _plain(each.example),
-            }
-
-
-def _digest(row: msgspec.Raw) -> str:
-    """Independent of the order of columns."""
-    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
-
-
-def _steps(story: Story) -> dict[str, int]:
-    return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
-
-
-def _names(story: Story) -> dict[str, str]:
-    """The display name of each evaluation: its own name, or its scorers."""
-    return {each: _display_name(started) for each, started in story.evaluations.items()}
-
-
-def _display_name(started: ScoringStarted) -> str:
-    return started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
-
-
-def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
-    for cell in cells:
-        for kind, count in cell.failures.items():
-            example = _plain(cell.examples[kind])
-            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
-
-
-def _marks(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
-    for cell in cells:
-        for mark, count in cell.marks.items():
-            yield {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
-
-
-def _anomalies(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
-    for cell in cells:
-        for kind, count in cell.anomalies.items():
-            example = _plain(cell.odd[kind])
-            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
-
-
-def _plain(value: Change | Any) -> Any:
-    return msgspec.to_builtins(value)

@@ -22,12 +22,22 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     for place in runs_in(store):
         folders.add(place.folder)
         try:
-            summary = _load_cached(catalogue, place) or _summarize(catalogue, place)
+            summary = _load_cached(catalogue, place)
+            if summary is None:
+                stamp = stamp_of(place.folder)  # before reading: a change in between invalidates the cached summary
+                with Run(place, quiet=True, sizes_only=True) as run:
+                    summary = run.summary()
+                if catalogue is not None and summary.status not in {"running", "stalled"}:
+                    catalogue.put(place.folder, stamp, msgspec.json.encode(summary))
             if os.path.isdir(place.folder):
                 summaries.append(summary)
         except Exception as error:  # noqa: BLE001 - no error of one run may hide the others
             if os.path.isdir(place.folder):  # else it was removed in the meantime
-                summaries.append(_unreadable(place, error))
+                names, damage = (
+                    (place.run_id, place.experiment),
+                    [str(error)] if isinstance(error, DamagedError) else [],
+                )
+                summaries.append(RunSummary(*names, "unreadable", reason_of(error), folder=place.folder, damage=damage))
     if catalogue is not None:
         catalogue.keep_only(folders)
         catalogue.close()
@@ -46,19 +56,3 @@ def _load_cached(catalogue: Catalogue | None, place: RunLocation) -> RunSummary 
     if summary is None or summary.status == "interrupted":
         return None  # the reason of an interruption also depends on the lock and the lease, not only on files
     return msgspec.structs.replace(summary, bytes=place.size())
-
-
-def _unreadable(place: RunLocation, error: Exception) -> RunSummary:
-    damage = [str(error)] if isinstance(error, DamagedError) else []
-    return RunSummary(
-        place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
-    )
-
-
-def _summarize(catalogue: Catalogue | None, place: RunLocation) -> RunSummary:
-    stamp = stamp_of(place.folder)  # before reading: a change in between then invalidates the cached summary
-    with Run(place, quiet=True, sizes_only=True) as run:
-        summary = run.summary()
-    if catalogue is not None and summary.status not in {"running", "stalled"}:
-        catalogue.put(place.folder, stamp, msgspec.json.encode(summary))
-    return summary

@@ -15,9 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine import Engine
 from holdfast.engine.anomaly_scan import AnomalyScan
-from holdfast.engine.budget import Amount
 from holdfast.engine.failures import secrets_of
 from holdfast.engine.schedule import Tickets
 from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for
@@ -84,22 +82,19 @@ async def score(given: Given, place: RunLocation, name: str = "", observe: Obser
         before = engine.budget.spent
         async with _leased(session, reading.fold):
             await run_observed(session, engine)
-    return _scored(session, engine, reading.fold, engine.budget.spent - before)
-
-
-def _scored(session: RunSession, engine: Engine, fold: Fold, spent: Amount) -> Scored:
+    spent = engine.budget.spent - before
     progress, roles = engine.progress, session.prepared.spec.roles
     # Answers of tasks without scorers count as unscored if a Python program scored them with functions, which are not
     # stored. Nothing is left to do for them.
-    skipped = [cell for cell in fold.story.cells if not session.prepared.scorers[cell.task]]
+    skipped = [cell for cell in reading.fold.story.cells if not session.prepared.scorers[cell.task]]
     unscorable = sum(
-        ordinal in fold.unscored for cell in skipped for ordinal in range(cell.first, cell.first + cell.count)
+        ordinal in reading.fold.unscored for cell in skipped for ordinal in range(cell.first, cell.first + cell.count)
     )
     return Scored(
         place=session.place,
-        evaluation=fold.evaluation,
+        evaluation=reading.fold.evaluation,
         scored=progress.scored,
-        left=len(fold.unscored) - unscorable - progress.scored,
+        left=len(reading.fold.unscored) - unscorable - progress.scored,
         taken=progress.taken,
         requests=round(spent.requests),
         budget=engine.over_budget,

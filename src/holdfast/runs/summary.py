@@ -1,12 +1,14 @@
-"""The structs that summarize a run. `RunSummary` is the output of `show --json`. Pure data."""
+"""Summarizes a run. `RunSummary` is the output of `show --json`, made from an index that is up to date. Reads only."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.records import Anomaly, Usage
-from holdfast.report import Cost
-from holdfast.state import EvaluationCounts
+from holdfast.records import Anomaly, RunExtended, RunReplanned, Usage
+from holdfast.report import CellReport, Cost
+from holdfast.runs.store.lookup import RunLocation
+from holdfast.state import EvaluationCounts, Index, Story, standing_of
 
 
 class MirrorProgress(msgspec.Struct, frozen=True):
@@ -101,3 +103,116 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Batch API jobs without recorded results."""
     damage: list[str] = msgspec.field(default_factory=list)
     """What is missing or changed in the run's files, one sentence each."""
+
+
+def make_summary(
+    place: RunLocation, index: Index, cells: Sequence[CellReport], status: tuple[str, str], damage: Sequence[str]
+) -> RunSummary:
+    """`cells`: under the evaluation whose scores are shown. `status`: with its reason."""
+    story = index.story
+    return RunSummary(
+        run_id=place.run_id,
+        experiment=place.experiment,
+        status=status[0],
+        reason=status[1],
+        created=story.created,
+        updated=story.updated,
+        completed=story.completed or None,
+        planned=story.planned,
+        finished=index.finished,
+        failed=index.failed,
+        unfinished=index.unfinished,
+        steps=step_counts(story),
+        usage=story.usage,
+        saved=story.saved,
+        scores=list(_scores(cells)),
+        evaluations=list(story.evaluations),
+        evaluation_names=evaluation_names(story),
+        resumes=[
+            {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
+            for each in story.resumes
+        ],
+        extensions=[_plan_change(each.at, each.extended) for each in story.extensions],
+        corrections=[_plan_change(each.at, each.replanned) for each in story.replans],
+        parent=_plain(story.started.parent) if story.started else None,
+        anomalies=story.anomalies,
+        description=story.spec.get("description", ""),
+        tags=story.tags,
+        notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
+        folder=place.url or place.folder,
+        bytes=place.size(),
+        failures=[
+            {"task": cell.task, "model": cell.model, "kind": kind, "count": n, "example": _plain(cell.examples[kind])}
+            for cell in cells
+            for kind, n in cell.failures.items()
+        ],
+        cost=sum((cell.cost for cell in cells), Cost()),
+        marks=[
+            {"task": cell.task, "model": cell.model, "mark": mark, "count": n}
+            for cell in cells
+            for mark, n in cell.marks.items()
+        ],
+        answer_anomalies=[
+            {"task": cell.task, "model": cell.model, "kind": kind, "count": n, "example": _plain(cell.odd[kind])}
+            for cell in cells
+            for kind, n in cell.anomalies.items()
+        ],
+        mirror=_mirror_progress(place, index),
+        jobs=waiting_jobs(story),
+        damage=list(damage),
+    )
+
+
+def step_counts(story: Story) -> dict[str, int]:
+    return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
+
+
+def evaluation_names(story: Story) -> dict[str, str]:
+    """The display name of each evaluation: its own name, or its scorers."""
+    names: dict[str, str] = {}
+    for evaluation, started in story.evaluations.items():
+        scorers = dict.fromkeys(str(each.get("name", "")) for each in started.scorers)
+        names[evaluation] = started.name or ", ".join(scorers)
+    return names
+
+
+def waiting_jobs(story: Story) -> list[WaitingJob]:
+    """Jobs of batch APIs whose results have not been received."""
+    waiting = (each for each in story.jobs.values() if each.answered < 0)
+    return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
+
+
+def _mirror_progress(place: RunLocation, index: Index) -> MirrorProgress | None:
+    """How far the mirror is; None without a mirror, or if its state is unknown."""
+    standing, last = standing_of(place.folder), index.last_n
+    mirror = index.story.spec.get("mirror") or {}
+    url = place.url or str(mirror.get("url", ""))
+    if not url or standing.mirrored is None:
+        return None
+    behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
+    if place.url:  # our copy comes from the mirror; only the heartbeat says what the machine of the run has
+        return MirrorProgress(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
+    return MirrorProgress(url, min(standing.mirrored, last), last, behind)
+
+
+def _plan_change(at: str, record: RunExtended | RunReplanned) -> dict[str, Any]:
+    return {"at": at, "planned": record.plan.count, "changes": list(map(_plain, record.changes))}
+
+
+def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for each in cell.scorers:
+            yield {
+                "task": cell.task,
+                "model": cell.model,
+                "scorer": each.scorer,
+                **_plain(each.summary),
+                "no_score": each.no_score,
+                "failures": each.failures,
+                "edited": each.edited,
+                "example": _plain(each.example),
+            }
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

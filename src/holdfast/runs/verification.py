@@ -150,7 +150,11 @@ def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
 def _differs(reader: Reader, answer: AnswerToScore, now: ScoreGiven, recorded: MadeRow | None) -> Iterator[str]:
     if recorded is None or not recorded.position.n:
         return  # not scored, or only set by hand
-    before = _failure(reader, recorded) if recorded.failure else ""
+    before = ""
+    if recorded.failure:  # its kind is in the journal: the index has only its message
+        entry = reader.record_at(recorded.position.segment, recorded.position.offset)
+        given = None if entry is None else _given.decode(entry.line)
+        before = given.failure.kind if given is not None and given.failure is not None else "unknown"
     failure = now.failure.kind if now.failure is not None else ""
     if before in _TRANSIENT:
         return
@@ -158,13 +162,6 @@ def _differs(reader: Reader, answer: AnswerToScore, now: ScoreGiven, recorded: M
     if bool(before) != bool(failure) or not same_value:
         text = f"recorded is {_shown(recorded.value, before)}, scored again {_shown(now.value, failure)}"
         yield f"{answer.ticket.key}: {now.scorer}: {text}"
-
-
-def _failure(reader: Reader, recorded: MadeRow) -> str:
-    """The kind of a recorded failure, from the journal: the index has only its message."""
-    entry = reader.record_at(recorded.position.segment, recorded.position.offset)
-    given = None if entry is None else _given.decode(entry.line)
-    return given.failure.kind if given is not None and given.failure is not None else "unknown"
 
 
 def _shown(value: Any, failure: str) -> str:
@@ -234,17 +231,14 @@ def _values(report: msgspec.Struct) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             todo += [(f"{path}.{name}" if path else name, each) for name, each in reversed(value.items())]
         elif isinstance(value, list | tuple):
-            todo += [(f"{path}[{_name_of(each, at)}]", each) for at, each in reversed([*enumerate(value)])]
+            for at, each in reversed([*enumerate(value)]):
+                known = each.keys() if isinstance(each, dict) else ()
+                fields = next((names for names in _NAMES if set(names) <= set(known)), ())
+                name = "/".join(str(each[field]) for field in fields) if fields else str(at)
+                role = " (role)" if fields and each.get("role") else ""  # a role may have the name of a model
+                todo.append((f"{path}[{name}{role}]", each))
         else:
             yield path, value
-
-
-def _name_of(entry: Any, at: int) -> str:
-    """The identifying fields of an entry, else its position. Roles are marked: a role may have the name of a model."""
-    for fields in _NAMES:
-        if isinstance(entry, dict) and all(name in entry for name in fields):
-            return "/".join(str(entry[name]) for name in fields) + (" (role)" if entry.get("role") else "")
-    return str(at)
 
 
 def _differences(reported: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The one place that dispatches on record types: a table from a record's type to the method that handles it.
 
 Whatever is computed from a journal owns one table and registers its methods with `on`: the writer's fold, the index, a
-run's story, its profile, and the story of one key. To find everything that reads a type of record, search for
-`.on("that type"`.
+run's story, its profile, the story of one key, and the compacted copy of a run. To find everything that reads a type
+of record, search for `.on("that type"`.
 
 Invariant: a table holds only types that a journal can hold, each once, so a misspelt or doubly registered type fails
 at import. A type without a handler is not an error here: the reader has already refused unknown types.

@@ -174,6 +174,54 @@ def test_where_nothing_varies_a_person_is_told_no_confidence(
     assert "passed: 0.3 on each of 3 samples" in capsys.readouterr().out
 
 
+def test_a_fixed_score_speaks_of_the_mean_and_not_of_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def half(sample: Sample, answer: Answer) -> float:
+        return float(sample.id in ("s0", "s1"))
+
+    made(tmp_path, "run", Asked("quiz", rows(4), scorers=[half]))
+    assert gate_run("run", GateOptions(at_least=0.6), str(tmp_path), as_json=False) == 7
+    found = capsys.readouterr().out
+    assert ("samples would decide with power 0.8, if the mean stays 0.5;" in found, "difference" in found) == (
+        True,
+        False,
+    )
+
+
+def test_scores_that_are_all_higher_by_the_same_amount_are_above_the_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    level = [0.25]
+
+    def constant(sample: Sample, answer: Answer) -> float:
+        return level[0]
+
+    made(tmp_path, "low", Asked("quiz", rows(3), scorers=[constant]))
+    level[0] = 0.75
+    made(tmp_path, "high", Asked("quiz", rows(3), scorers=[constant]))
+    assert gate_run("high", GateOptions(baseline="low", margin=0.0), str(tmp_path), as_json=False) == 0
+    told = "passed: the score of each sample is 0.5 higher than in the baseline (3 samples)"
+    assert told in capsys.readouterr().out
+
+
+def test_a_baseline_with_too_few_scores_for_its_reducer_needs_repeats_and_no_resume(tmp_path: Path) -> None:
+    def silent(sample: Sample, answer: Answer) -> float | None:
+        return None if sample.id == "s0" else 1.0
+
+    task = Asked("quiz", rows(3), scorers=[silent], fields={"repeats": 2, "reduce": "pass@2"})
+    for run in ("one", "two"):
+        made(tmp_path, run, task)
+    with pytest.raises(
+        UsageError, match="the baseline one has 1 key of quiz without a score by silent pass@2"
+    ) as found:
+        gate_run("two", GateOptions(baseline="one", margin=0.1), str(tmp_path), as_json=False)
+    advice = str(found.value)
+    assert f"add repeats: holdfast extend one --set tasks.quiz.repeats=4 --store {tmp_path}" in advice
+    assert f"choose another reducer: holdfast resume one --set tasks.quiz.reduce=mean --store {tmp_path}" in advice
+    assert "continue it" not in advice
+
+
 def test_a_comparison_tells_what_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path, "one", quiz("a"), quiz("b"), Asked("c", rows(1), scorers=[right]))
     made(tmp_path, "two", quiz("a"), quiz("d"), Asked("c", rows(1), scorers=[echoed]))

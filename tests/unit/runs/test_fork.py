@@ -94,7 +94,7 @@ def test_a_fork_with_nothing_changed_asks_nothing_and_says_so(tmp_path: Path, so
     forked = fork(tmp_path, one_task(told, solver))
     assert told.since(asked) == []
     said = forked.forecast
-    assert (said.keys, said.reused, said.complete, said.asks, said.tokens) == (3, asked, 3, 0, 0)
+    assert (said.keys, said.reused, said.complete, said.requests, said.tokens) == (3, asked, 3, 0, 0)
     assert told_of(tmp_path, FORK) == told_of(tmp_path)
     found = summary(tmp_path, FORK)
     assert steps_of(tmp_path, FORK) == (0, asked, 0)
@@ -114,7 +114,7 @@ def test_only_the_task_whose_prompt_changed_is_asked(tmp_path: Path) -> None:
     forked = fork(tmp_path, wanted("second: {input}"))
     assert told.since(asked) == [f"second: question {i}" for i in range(3)]
     said = forked.forecast
-    assert (said.keys, said.reused, said.complete, said.asks, said.tokens) == (7, 4, 4, 3, 33)
+    assert (said.keys, said.reused, said.complete, said.requests, said.tokens) == (7, 4, 4, 3, 33)
     assert steps_of(tmp_path, FORK) == (3, 4, 0)
     assert summary(tmp_path, FORK).usage == Usage(30, 3, requests=3)
 
@@ -132,10 +132,10 @@ def test_what_will_be_asked_is_priced_by_what_the_parent_used(tmp_path: Path) ->
     go(tmp_path, asks_again(told))
     assert forecast(tmp_path, asks_again(told, price=PRICE)).dollars == 0.0
     changed = forecast(tmp_path, asks_again(told, prompt="new: {input}", price=PRICE))
-    assert (changed.asks, changed.tokens, changed.unpriced) == (3, 33, 0)
+    assert (changed.requests, changed.tokens, changed.unpriced) == (3, 33, 0)
     assert changed.dollars == pytest.approx(3 * 0.012)
     grown = forecast(tmp_path, asks_again(told, count=5, price=PRICE))
-    assert (grown.reused, grown.asks) == (3, 2)
+    assert (grown.reused, grown.requests) == (3, 2)
     assert grown.dollars == pytest.approx(2 * 0.012)
 
 
@@ -143,7 +143,7 @@ def test_without_a_price_nothing_is_said_of_dollars(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, asks_again(told))
     said = forecast(tmp_path, asks_again(told, prompt="new: {input}"))
-    assert (said.asks, said.dollars, said.unpriced) == (3, None, 0)
+    assert (said.requests, said.dollars, said.unpriced) == (3, None, 0)
 
 
 def test_answers_of_models_without_a_price_are_counted_apart(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_answers_of_models_without_a_price_are_counted_apart(tmp_path: Path) -> 
     go(tmp_path, asks_again(told))
     models = [model("m", told, price=PRICE), model("free", told)]
     said = forecast(tmp_path, given([Asked(rows=rows(3), scorers=[right], fields={"prompt": "new: {input}"})], models))
-    assert (said.asks, said.unpriced) == (6, 3)
+    assert (said.requests, said.unpriced) == (6, 3)
     assert said.dollars == pytest.approx(3 * 0.012)
 
 
@@ -179,7 +179,7 @@ def test_another_temperature_reuses_nothing(tmp_path: Path) -> None:
     forked = fork(tmp_path, one_task(told, model={"params": {"temperature": 1.0}}))
     assert len(told.asked) == 6
     said = forked.forecast
-    assert (said.keys, said.reused, said.complete, said.asks) == (3, 0, 0, 3)
+    assert (said.keys, said.reused, said.complete, said.requests) == (3, 0, 0, 3)
     assert [kind for kind, data in records(tmp_path, FORK) if kind == "step" and data.get("origin")] == []
     assert steps_of(tmp_path, FORK) == (3, 0, 0)
 
@@ -208,7 +208,7 @@ def test_the_branch_that_did_not_change_is_reused(tmp_path: Path) -> None:
     asked = len(told.asked)
     forked = fork(tmp_path, one_task(told, task=after, count=2))
     assert told.since(asked) == ["s0 top 1", "s0 top 1 top 2", "s1 top 1", "s1 top 1 top 2"]
-    assert (forked.forecast.reused, forked.forecast.asks) == (4, 4)
+    assert (forked.forecast.reused, forked.forecast.requests) == (4, 4)
     assert steps_of(tmp_path, FORK) == (4, 4, 0)
 
 
@@ -248,7 +248,7 @@ def test_a_parent_of_which_nothing_is_recorded_is_simply_run(tmp_path: Path) -> 
     go(tmp_path, one_task(told))
     cut_after(tmp_path, lambda kind, data: kind not in {"step", "sample.finished"})
     forked = fork(tmp_path, one_task(told))
-    assert (forked.forecast.reused, forked.forecast.asks, forked.ended.finished) == (0, 3, 3)
+    assert (forked.forecast.reused, forked.forecast.requests, forked.ended.finished) == (0, 3, 3)
     assert len(told.asked) == 6
 
 
@@ -261,7 +261,36 @@ def test_failed_samples_of_the_parent_are_asked_again_from_where_they_failed(tmp
     forked = fork(tmp_path, one_task(told, thrice, task={"sample_retries": 0}))
     assert told.since(asked) == ["s1 three", "s1 two"]
     assert (forked.forecast.reused, forked.forecast.complete, forked.ended.failed) == (7, 2, 0)
+    assert (forked.forecast.requests, forked.forecast.tokens) == (2, 22)
     assert steps_of(tmp_path, FORK) == (2, 7, 0)
+
+
+@pytest.mark.parametrize("solver", [thrice, talk])
+def test_a_forecast_counts_the_requests_after_the_one_that_failed(tmp_path: Path, solver: Any) -> None:
+    told = Told(lambda text: text in ("s1 two", "s1 turn 0", "s2 three", "s2 turn 1"))
+    go(tmp_path, one_task(told, solver, task={"sample_retries": 0}))
+    asked = len(told.asked)
+    told.fails = lambda text: False
+    forked = fork(tmp_path, one_task(told, solver, task={"sample_retries": 0}))
+    assert forked.forecast.requests == len(told.since(asked)) == 3
+    assert forked.ended.finished == 3
+
+
+async def fails_at_the_end(sample: Sample, ctx: Context) -> str:
+    text = await thrice(sample, ctx)
+    if sample.id == "s1":
+        raise ValueError("by chance")
+    return text
+
+
+def test_a_forecast_counts_the_new_attempt_of_code_that_fails_on_recorded_steps(tmp_path: Path) -> None:
+    told = Told()
+    wanted = one_task(told, fails_at_the_end, task={"sample_retries": 0})
+    go(tmp_path, wanted)
+    asked = len(told.asked)
+    forked = fork(tmp_path, wanted)
+    assert (forked.forecast.complete, forked.forecast.reused, forked.forecast.requests) == (2, 9, 3)
+    assert len(told.since(asked)) == 3, "an attempt that only replays uses up no retry"
 
 
 def test_the_steps_of_an_attempt_that_was_cut_off_after_another_had_failed_are_taken_over(tmp_path: Path) -> None:
@@ -440,7 +469,7 @@ def test_a_fork_may_have_fewer_and_more_keys_than_its_parent(tmp_path: Path) -> 
     go(tmp_path, one_task(told, count=3))
     forked = fork(tmp_path, one_task(told, count=5, samples=["s1", "s4"]))
     assert told.since(3) == ["question 4"]
-    assert (forked.forecast.keys, forked.forecast.reused, forked.forecast.asks) == (2, 1, 1)
+    assert (forked.forecast.keys, forked.forecast.reused, forked.forecast.requests) == (2, 1, 1)
     assert list(told_of(tmp_path, FORK)) == ["task/m/s1/1", "task/m/s4/1"]
 
 
@@ -469,7 +498,7 @@ def test_a_fork_with_mended_code_gets_the_steps_of_samples_that_failed_in_it(tmp
     go(tmp_path, one_task(told, broken))
     assert len(told.asked) == 9, "a wrong name is wrong at every attempt: it is tried once"
     forked = fork(tmp_path, one_task(told, thrice))
-    assert (forked.forecast.reused, forked.forecast.asks, len(told.asked)) == (9, 0, 9)
+    assert (forked.forecast.reused, forked.forecast.requests, len(told.asked)) == (9, 0, 9)
     assert summary(tmp_path, FORK).finished == 3
 
 
@@ -615,7 +644,7 @@ def test_a_call_that_must_not_be_made_twice_and_will_be_made_is_foreseen(tmp_pat
     assert (said.reused, said.complete) == (2, 1)
     cut_after(tmp_path, lambda kind, data: kind != "step.started")
     said = forecast(tmp_path, one_task(told, paying, count=1))
-    assert (said.reused, said.complete, said.asks) == (1, 0, 1)
+    assert (said.reused, said.complete, said.requests) == (1, 0, 1)
     assert CALLED == ["paid 1"]
 
 
@@ -683,5 +712,5 @@ def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
             await making.drop()
 
     said = asyncio.run(foresee())
-    assert (said.reused, said.complete, said.asks) == (2, 0, 4)
+    assert (said.reused, said.complete, said.requests) == (2, 0, 4)
     assert len(told.asked) == 6

@@ -14,15 +14,16 @@ from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, withou
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report import Grid, count_of, counted
-from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
+from holdfast.report.compare.gate import POWER, GateRule, GateVerdict, judge_against, judge_level
 from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures, pairs_between
 from holdfast.runs import Run
-from holdfast.spec import nearest
+from holdfast.spec import MEAN, nearest
 
 NOT_PASSED = 7
 _COLUMNS = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n", "needed")
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
 _UNSURE = {"fail": False, "pass": True}
+_ROUNDING = 1e-9
 
 
 class GateOptions(msgspec.Struct, frozen=True):
@@ -148,21 +149,18 @@ def _by_baseline(
             advice = "choose what to judge with --task or --model"
             raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
     measures = [
-        (second, name, _matching_measure(second, measure, options.scorer), measure)
+        (first, second, name, _matching_measure(second, measure, options.scorer), measure)
         for first, second in pairs
         for name, measure in _baseline_measures(baseline, first, options.scorer).items()
         if _is_judgeable(measure)
     ]
-    reasons = unlike(run, baseline, options.evaluation, [name for _, name, _, _ in measures])
+    reasons = unlike(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
     if reasons:
         raise UsageError("; ".join(reasons))
     found = []
     notes: dict[str, None] = {}
-    for second, name, own, measure in measures:
-        unscored = sum(pair in own.values or pair in own.missing for pair in measure.missing)
-        if unscored > bar.missing_max:
-            keys = f"{counted(unscored, 'key')} of {second.side.task} without a score by {measure.name}"
-            _refuse_baseline(baseline, keys, ", or accept them with --missing-max")
+    for first, second, name, own, measure in measures:
+        _refuse_unfinished(baseline, first, measure, own, bar)
         found.append(judge_against(second, own, measure, bar))
         gone = sum(pair not in own.values and pair not in own.missing for pair in (*measure.values, *measure.missing))
         if gone:
@@ -175,7 +173,8 @@ def _baseline_measures(baseline: Run, answers: SideAnswers, scorer: str | None) 
     """The measures of the baseline. Raises UsageError if it has no scores."""
     nothing = answers.unscored(scorer or "-")
     if nothing is not None:
-        _refuse_baseline(baseline, f"{counted(len(nothing.missing), 'key')} of {answers.side.task} without a score")
+        keys = f"{counted(len(nothing.missing), 'key')} of {answers.side.task} without a score"
+        _refuse_baseline(baseline, keys, f"continue it: {baseline.place.command('resume')}")
     return _measures_to_judge(answers, scorer)
 
 
@@ -191,8 +190,24 @@ def _matching_measure(answers: SideAnswers, theirs: Measure, scorer: str | None)
     return mine
 
 
-def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
-    advice = f"continue it: {baseline.place.command('resume')}{otherwise}"
+def _refuse_unfinished(baseline: Run, answers: SideAnswers, theirs: Measure, mine: Measure, bar: GateRule) -> None:
+    missing = sum(pair in mine.values or pair in mine.missing for pair in theirs.missing)
+    if missing <= bar.missing_max:
+        return
+    task, accept = answers.side.task, "accept them with --missing-max"
+    if answers.has_open_keys(theirs.scorer):
+        advice = f"continue it: {baseline.place.command('resume')}, or {accept}"
+    elif theirs.reduction.name == MEAN:
+        advice = f"every key is answered and scored; {accept}"
+    else:  # a resume has nothing to do: the reducer needs more scores for each sample than there are
+        repeats = next(each.repeats for each in baseline.spec().tasks if each.name == task)
+        more = baseline.place.command("extend", "--set", f"tasks.{task}.repeats={2 * repeats}")
+        other = baseline.place.command("resume", "--set", f"tasks.{task}.reduce={MEAN}")
+        advice = f"add repeats: {more}, choose another reducer: {other}, or {accept}"
+    _refuse_baseline(baseline, f"{counted(missing, 'key')} of {task} without a score by {theirs.name}", advice)
+
+
+def _refuse_baseline(baseline: Run, keys: str, advice: str) -> NoReturn:
     raise UsageError(f"the baseline {baseline.run_id} has {keys}, so it cannot be a baseline; {advice}")
 
 
@@ -231,7 +246,11 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
             return f"{place}: not passed: no key has a score on both sides"
         return f"{place}: not passed: {counted(sum(each.missing.values()), 'key')} without a score ({why})"
     if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
-        return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
+        unit, change = "group" if each.interval.groups is not None else "sample", each.interval.mean or 0.0
+        amount = "the same as"
+        if abs(change) > _ROUNDING:
+            amount = f"{abs(change):.4g} {'higher' if change > 0 else 'lower'} than"
+        return f"{place}: passed: the score of each {unit} is {amount} in the baseline ({_count_samples(each)})"
     if each.outcome == "passed" and each.interval.low is None:
         return f"{place}: passed: {each.interval.mean:.4g} on each of {_count_samples(each)}"
     if each.outcome == "passed":
@@ -240,6 +259,7 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
         return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
     needed = "more samples are needed"
     if each.samples_needed is not None:
-        needed = f"about {each.samples_needed} samples would decide (power 0.8, if the difference stays the same)"
+        stays = f"if {what} stays {each.interval.mean:.4g}"
+        needed = f"about {each.samples_needed} samples would decide with power {POWER}, {stays}"
     decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
     return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

@@ -182,7 +182,7 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     """Print what the fork will reuse and cost before the run exists, so that the user can still stop it."""
     try:
         forecast = await fork.forecast()
-        sent = f"sends about {counted(forecast.asks, 'request')}"
+        sent = f"sends about {counted(forecast.requests, 'request')}"
         parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
         if forecast.dollars is not None:
             unpriced = counted(forecast.unpriced, "answer")

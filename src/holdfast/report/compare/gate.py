@@ -196,22 +196,19 @@ def shortcomings(lines: Iterable[ExportLine], required: RequiredScore) -> list[s
             number = as_number(value)
             if number is not None and required.scorer in ("", name):
                 values.setdefault((line.task, line.model, name), []).append((number, line))
-    measured = [_measured(place, found, required) for place, found in values.items()]
+    measured = []
+    for place, found in values.items():
+        members = [member_of(line.sample_id, line.group) for _, line in found]
+        summary = summarise([number for number, _ in found], members, required.confidence)
+        summary = with_groups(summary, [line.sample_id for _, line in found], members)
+        low = tuple(line.key for number, line in found if number < required.at_least)
+        measured.append(MeasuredScore(*place, summary, low))
     reasons = [line for each in measured if not each.meets(required) for line in _explain(each, required)]
     if not measured:
         reasons.append("no answer has a score" + (f" of {required.scorer}" if required.scorer else ""))
     if len(missing) > required.failed_max:
         reasons += [f"{counted(len(missing), 'sample')} without a score:", *_named(missing)]
     return reasons
-
-
-def _measured(
-    place: tuple[str, str, str], found: Sequence[tuple[float, ExportLine]], required: RequiredScore
-) -> MeasuredScore:
-    members = [member_of(line.sample_id, line.group) for _, line in found]
-    summary = summarise([number for number, _ in found], members, required.confidence)
-    summary = with_groups(summary, [line.sample_id for _, line in found], members)
-    return MeasuredScore(*place, summary, tuple(line.key for number, line in found if number < required.at_least))
 
 
 def _explain(measured: MeasuredScore, required: RequiredScore) -> list[str]:

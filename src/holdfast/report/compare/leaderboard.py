@@ -84,7 +84,12 @@ def leaderboards(
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
     pairs = [(one, other) for one in range(len(entrants)) for other in range(one)]
-    tests = {(one, other): _test_pair(entrants[other].measure, entrants[one].measure) for one, other in pairs}
+    tests = dict.fromkeys(pairs, _PairTest())
+    for one, other in pairs:
+        common = paired(entrants[other].measure, entrants[one].measure)
+        if common is not None:
+            steps = common.differences
+            tests[one, other] = _PairTest(len(steps), sum(steps) / len(steps), paired_test(common).p)
     adjusted = dict(zip(pairs, holm([tests[pair].p for pair in pairs]), strict=True))
 
     def is_better(one: int, other: int) -> bool:
@@ -99,11 +104,3 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
     ]
     ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
     return Board(task, scorer, tuple(ranked), min((each.common for each in tests.values()), default=None))
-
-
-def _test_pair(first: Measure, second: Measure) -> _PairTest:
-    pairs = paired(first, second)
-    if pairs is None:
-        return _PairTest()
-    steps = pairs.differences
-    return _PairTest(len(steps), sum(steps) / len(steps), paired_test(pairs).p)

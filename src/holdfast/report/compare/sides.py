@@ -21,6 +21,8 @@ Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
 CellName = tuple[str, str]
 """A task and a model."""
+_OPEN = ("unfinished", "failed", "scorer_failed")
+"""Reasons for a missing score that a resume may remove."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -126,6 +128,10 @@ class SideAnswers:
         plain = self._plain(scorer)
         return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
+    def has_open_keys(self, scorer: str) -> bool:
+        """Whether a resume may add scores: a key is unfinished or failed, or its scorer failed."""
+        return any(reason in _OPEN for reason in self._plain(scorer).missing.values())
+
     def _plain(self, scorer: str) -> Measure:
         measure = Measure(scorer, scorer, {}, {}, groups=self._groups)
         for pair, status in self._statuses.items():
@@ -148,7 +154,10 @@ class SideAnswers:
 
     def _reduced(self, plain: Measure, how: Reduction) -> Measure:
         samples: dict[str, list[Repeat]] = {}
-        answers = self._labels(how.answer) if how.answer else (self._texts or {})
+        answers = self._texts or {}
+        if how.answer:
+            labels = {pair: scores.get(how.answer) for pair, scores in self._scores.items()}
+            answers = {pair: label for pair, label in labels.items() if isinstance(label, str)}
         for pair in self._statuses:
             samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), answers.get(pair)))
         values = {(sample, 0): reduced_value(how, repeats) for sample, repeats in samples.items()}
@@ -160,10 +169,6 @@ class SideAnswers:
             how,
             self._groups,
         )
-
-    def _labels(self, scorer: str) -> dict[Pair, str]:
-        found = {pair: scores.get(scorer) for pair, scores in self._scores.items()}
-        return {pair: label for pair, label in found.items() if isinstance(label, str)}
 
 
 def sides_of(

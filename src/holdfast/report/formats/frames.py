@@ -88,7 +88,10 @@ class Table(Sequence[Line], Generic[Line]):
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """The first lines, without empty columns."""
         columns = self._columns(self._lines[:_SHOWN_MAX])
-        texts = {name: [_cell(value) for value in values] for name, values in columns.items()}
+        texts = {
+            name: ["" if value in (None, "") else first_line(str(value), _WIDTH_MAX) for value in values]
+            for name, values in columns.items()
+        }
         filled = {name: values for name, values in texts.items() if any(values)}
         return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
@@ -102,7 +105,8 @@ def sample_table(lines: Iterable[ExportLine]) -> Table[ExportLine]:
 
 
 def score_table(lines: Iterable[ScoreLine]) -> Table[ScoreLine]:
-    return Table(lines, _score_columns)
+    names = ScoreLine.__struct_fields__
+    return Table(lines, lambda several: {name: [getattr(line, name) for line in several] for name in names})
 
 
 def cost_table(lines: Iterable[CostLine]) -> Table[CostLine]:
@@ -123,10 +127,6 @@ def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
     return made | edited
 
 
-def _score_columns(lines: Sequence[ScoreLine]) -> Columns:
-    return {name: [getattr(line, name) for line in lines] for name in ScoreLine.__struct_fields__}
-
-
 def _cost_columns(lines: Sequence[CostLine]) -> Columns:
     """Tokens are those that were paid for. Savings by replay and orphaned steps are in dollars."""
     made: Columns = {name: [getattr(line, name) for line in lines] for name in ("task", "model", "role", "requests")}
@@ -138,10 +138,6 @@ def _cost_columns(lines: Sequence[CostLine]) -> Columns:
     made["finished"] = [line.finished for line in lines]
     made["usd_per_answer"] = [line.dollars_per_sample for line in lines]
     return made
-
-
-def _cell(value: Any) -> str:
-    return "" if value in (None, "") else first_line(str(value), _WIDTH_MAX)
 
 
 def _package(name: str) -> Any:

@@ -81,9 +81,12 @@ def html_page(pages: Sequence[RunPage], figures: Iterable[Plot]) -> Iterator[str
     yield f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{_text(title)}</h1>\n"
     for each in pages:
         yield from _run(each)
-    drawn = [_figure(each) for each in figures]
-    if drawn:
-        yield f"<h2>Figures</h2>\n{''.join(drawn)}"
+    for number, figure in enumerate(figures):
+        # Only the <svg> element, without the XML declaration and document type.
+        found = _SVG.search(figure.content.decode())
+        heading = "" if number else "<h2>Figures</h2>\n"
+        label = f'role="img" aria-label="{_text(figure.title)}"'
+        yield f"{heading}<figure {label}>{found[0] if found else ''}</figure>\n"
     yield "</body>\n</html>\n"
 
 
@@ -148,19 +151,10 @@ def _costs(page: RunPage) -> Iterator[str]:
     cost = page.report.cost
     if cost.dollars is not None:
         saved = f"; replay saved {dollars(cost.saved_dollars)}" if cost.saved_dollars else ""
-        yield f"<p>In all {dollars(cost.dollars)}{saved}, {_text(_worked(page.report))}.</p>\n"
+        worked = duration(sum(cell.seconds for cell in page.report.cells))
+        yield f"<p>In all {dollars(cost.dollars)}{saved}, {worked} of work.</p>\n"
     if cost.unpriced:
         yield f"<p>{_text(unpriced_line(cost.unpriced))}</p>\n"
-
-
-def _worked(report: RunReport) -> str:
-    return f"{duration(sum(cell.seconds for cell in report.cells))} of work"
-
-
-def _figure(figure: Plot) -> str:
-    """Only the <svg> element, without the XML declaration and document type."""
-    found = _SVG.search(figure.content.decode())
-    return f'<figure role="img" aria-label="{_text(figure.title)}">{found[0] if found else ""}</figure>\n'
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

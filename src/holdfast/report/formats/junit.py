@@ -52,10 +52,6 @@ def report_junit(source: ReportSource, out: IO[str]) -> None:
     write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least)
 
 
-def _because(line: ExportLine, name: str) -> str:
-    return f" ({line.reasons[name]})" if line.reasons.get(name) else ""
-
-
 def case_result(line: ExportLine, at_least: float | None) -> CaseResult:
     """A score fails if it is below `at_least` or, without it, if it is false or 0."""
     if line.status == "failed":
@@ -65,20 +61,17 @@ def case_result(line: ExportLine, at_least: float | None) -> CaseResult:
     if line.broken:
         return CaseResult("error", "scorer", "; ".join(f"{name}: {message}" for name, message in line.broken.items()))
     values = {name: value for name, value in line.values.items() if value is not None}
-    low = [name for name, value in values.items() if _is_low(value, at_least)]
+    if at_least is None:
+        low = [name for name, value in values.items() if is_wrong({name: value})]
+    else:
+        numbers = {name: as_number(value) for name, value in values.items()}
+        low = [name for name, number in numbers.items() if number is not None and number < at_least]
     if low:
-        scores = (f"{name} {values[name]!r}{_because(line, name)}" for name in low)
-        return CaseResult("failure", "score", ", ".join(scores))
+        reasons = {name: f" ({line.reasons[name]})" if line.reasons.get(name) else "" for name in low}
+        return CaseResult("failure", "score", ", ".join(f"{name} {values[name]!r}{reasons[name]}" for name in low))
     if line.scores and not values:
         return CaseResult("skipped", message="no score")
     return CaseResult()
-
-
-def _is_low(value: object, at_least: float | None) -> bool:
-    if at_least is None:
-        return is_wrong({"": value})
-    number = as_number(value)
-    return number is not None and number < at_least
 
 
 def _case(line: ExportLine, found: CaseResult) -> Iterator[str]:

@@ -5,7 +5,7 @@ Non-ASCII letters stay as they are: LaTeX reads UTF-8.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from holdfast.printable import clean
@@ -13,7 +13,6 @@ from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.formats import ReportSource
 from holdfast.report.tables import scorer_summaries
 from holdfast.report.text import count_of
-from holdfast.stats import Summary
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -72,15 +71,13 @@ def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
         yield [*names, "--", "--", "--", str(cell.finished), *rest]
     for each in cell.scorers:
         for name, summary, labels in scorer_summaries(each):
-            yield [*names, _text(name), *_numbers(summary, labels), *rest]
-
-
-def _numbers(summary: Summary, labels: Mapping[str, int]) -> list[str]:
-    if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
-        return [_text(shown) or "--", "--", str(sum(labels.values()))]
-    interval = "--" if summary.low is None or summary.high is None else f"$[{summary.low:.4f}, {summary.high:.4f}]$"
-    return [f"${summary.mean:.4f}$", interval, count_of(summary)]
+            shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
+            mean, interval, n = _text(shown) or "--", "--", str(sum(labels.values()))
+            if summary.mean is not None:
+                mean, n = f"${summary.mean:.4f}$", count_of(summary)
+                if summary.low is not None and summary.high is not None:
+                    interval = f"$[{summary.low:.4f}, {summary.high:.4f}]$"
+            yield [*names, _text(name), mean, interval, n, *rest]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -32,7 +32,6 @@ from holdfast.printable import clean
 from holdfast.records import (
     FactDecoder,
     Failure,
-    Line,
     Message,
     SampleFailed,
     SampleFinished,
@@ -108,41 +107,40 @@ class ExportLine(msgspec.Struct, frozen=True):
 
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
-    """One line per planned key, finished or not. Empty `evaluation` means the newest."""
-    with contextlib.closing(Reader(journal_folder(run))) as reader:
-        yield from _export(run, index, evaluation or index.story.evaluation, reader)
-
-
-def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator[ExportLine]:
-    """Plan, answers and scores are read side by side: all are in plan order, so memory stays small."""
+    """One line per planned key, finished or not. Empty `evaluation` means the newest. Plan, answers and scores are read
+    side by side: all are in plan order, so memory stays small.
+    """
+    evaluation = evaluation or index.story.evaluation
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
     spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
     groups = SampleGroups(run, index.story.spec, index.story.cells)
-    for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
-        mine = answer if answer is not None and answer.o == line.o else None
-        if mine is not None:
-            answer = next(answers, None)
-        given: list[ScoreRow] = []
-        if scored is not None and scored[0] == line.o:
-            given = list(scored[1])
-            scored = next(scores, None)
-        model = parse_key(line.k).model
-        if model not in prices:
-            prices[model] = spec.prices(model)
-        export_line = _line(line, mine, given, reader, prices[model])
-        group = groups.at(line.o)
-        if group:
-            export_line = msgspec.structs.replace(export_line, group=group)
-        if mine is None or export_line.status != "finished":
-            yield export_line
-            continue
-        edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
-        found = anomalies.of(mine)
-        more = edited or found
-        yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
+    lines = itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells)
+    with contextlib.closing(Reader(journal_folder(run))) as reader:
+        for line in lines:
+            mine = answer if answer is not None and answer.o == line.o else None
+            if mine is not None:
+                answer = next(answers, None)
+            given: list[ScoreRow] = []
+            if scored is not None and scored[0] == line.o:
+                given = list(scored[1])
+                scored = next(scores, None)
+            model = parse_key(line.k).model
+            if model not in prices:
+                prices[model] = spec.prices(model)
+            export_line = _line(line, mine, given, reader, prices[model])
+            group = groups.at(line.o)
+            if group:
+                export_line = msgspec.structs.replace(export_line, group=group)
+            if mine is None or export_line.status != "finished":
+                yield export_line
+                continue
+            edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
+            found = anomalies.of(mine)
+            more = edited or found
+            yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
 
 
 def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:
@@ -326,21 +324,15 @@ def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> 
                 continue
             entries = list(places.read(line.key, reader))
             steps = {each.line.n: _step.decode(each.line) for each in entries if each.line.t == "step"}
-            events = [_event(each.line) for each in entries]
+            events = []
+            for each in entries:
+                check_fact(each.line)
+                data = _data.decode(each.line.d)
+                answer = data.get("answer")
+                if isinstance(answer, dict) and answer.pop("text_once", False):  # see `Answer.as_stored`
+                    answer["message"]["content"] = answer["text"]
+                events.append(Event(each.line.n, each.line.at, each.line.t, data))
             yield EventLine(**fields, events=events, messages=last_conversation(steps))
-
-
-def _event(line: Line) -> Event:
-    check_fact(line)
-    return Event(line.n, line.at, line.t, _whole(_data.decode(line.d)))
-
-
-def _whole(data: dict[str, Any]) -> dict[str, Any]:
-    """A record's data with the text restored in its answer's message, where it is stored once (`Answer.as_stored`)."""
-    answer = data.get("answer")
-    if isinstance(answer, dict) and answer.pop("text_once", False):
-        answer["message"]["content"] = answer["text"]
-    return data
 
 
 def last_conversation(steps: Mapping[int, Step]) -> list[Message]:
@@ -349,21 +341,15 @@ def last_conversation(steps: Mapping[int, Step]) -> list[Message]:
         n for n, step in steps.items() if step.asked is not None and not step.asked.role and step.scope[:6] == "solve/"
     ]
     answered = [n for n in own if steps[n].answer is not None] or own
-    return _conversation(steps, answered[-1]) if answered else []
-
-
-def _conversation(steps: Mapping[int, Step], last: int) -> list[Message]:
-    """Built from the end: each step holds its new messages, and how many messages of which earlier step precede
-    them.
-    """
-    n, length = last, sys.maxsize
+    # Built from the end: each step holds its new messages, and how many messages of which earlier step precede them.
+    n, length = answered[-1] if answered else 0, sys.maxsize
     parts: list[list[Message]] = []
     while n:
         step = steps.get(n)
         if step is None or step.asked is None:
             return []
-        own = [*step.asked.new, *([step.answer.message] if step.answer is not None else [])]
-        parts.append(own[: max(length - step.asked.keep, 0)])
+        new = [*step.asked.new, *([step.answer.message] if step.answer is not None else [])]
+        parts.append(new[: max(length - step.asked.keep, 0)])
         n, length = step.asked.after, min(length, step.asked.keep)
     return [message for part in reversed(parts) for message in part]
 

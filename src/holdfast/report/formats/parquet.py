@@ -51,7 +51,8 @@ def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
     for row in index.scores(evaluation or index.story.evaluation):
         kinds = found.setdefault(row.scorer, set())
         if row.value is not None and not row.failure:
-            kinds.add(_kind_of(row.value))
+            is_number = isinstance(row.value, float) or as_number(row.value) is not None
+            kinds.add(_BOOL if isinstance(row.value, bool) else _NUMBER if is_number else _LABEL)
     return {
         name: _LABEL if _LABEL in kinds else _BOOL if kinds == {_BOOL} else _NUMBER
         for name, kinds in sorted(found.items())
@@ -116,19 +117,12 @@ def _row(line: ExportLine, kinds: Mapping[str, str]) -> dict[str, Any]:
     row["score_errors"], row["reasons"] = list(line.broken.items()), list(line.reasons.items())
     row["edited"] = list(line.edited.items())
     given = line.values
-    return row | {score_column(name, _COLUMNS): _value(given.get(name), kind) for name, kind in kinds.items()}
-
-
-def _value(value: Any, kind: str) -> Any:
-    if value is None or kind == _BOOL:
-        return value
-    return float(value) if kind == _NUMBER else str(value)
-
-
-def _kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return _BOOL
-    return _NUMBER if isinstance(value, float) or as_number(value) is not None else _LABEL
+    for name, kind in kinds.items():
+        value = given.get(name)
+        if value is not None and kind != _BOOL:
+            value = float(value) if kind == _NUMBER else str(value)
+        row[score_column(name, _COLUMNS)] = value
+    return row
 
 
 def _package(name: str) -> Any:

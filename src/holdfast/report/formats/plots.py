@@ -83,22 +83,25 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
     sides: list[dict[tuple[str, str], SideAnswers]] = []
     for report, lines in runs:
         prefix = f"{report.run_id} " if len(runs) > 1 else ""
-        points += _points(report, prefix)
+        for cell in report.cells:
+            paid = cell.cost.dollars is not None and not cell.cost.unpriced and cell.finished
+            dollars = (cell.cost.dollars or 0.0) / cell.finished if paid else None
+            label = f"{prefix}{cell.task} / {cell.model}"
+            points += [Point(label, each.scorer, each.summary, dollars) for each in cell.scorers]
         seconds: dict[tuple[str, str], array[float]] = {}
         answers = sides_of(report.run_id, _watched(lines, seconds))
-        latencies += [_latency(f"{prefix}{' / '.join(cell)}", found) for cell, found in seconds.items()]
-        for cell, each in answers.items():
-            curves += _curves(f"{prefix}{' / '.join(cell)}", each)
+        for name, taken in seconds.items():
+            ordered = sorted(taken)
+            quantiles = (quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99))
+            latencies.append(Latency(f"{prefix}{' / '.join(name)}", *quantiles))
+        for name, each in answers.items():
+            curves += _curves(f"{prefix}{' / '.join(name)}", each)
         sides.append(answers)
-    return PlotData(tuple(points), tuple(_comparisons(sides)), tuple(curves), tuple(latencies))
-
-
-def _points(report: RunReport, prefix: str) -> Iterator[Point]:
-    for cell in report.cells:
-        paid = cell.cost.dollars is not None and not cell.cost.unpriced and cell.finished
-        dollars = (cell.cost.dollars or 0.0) / cell.finished if paid else None
-        for each in cell.scorers:
-            yield Point(f"{prefix}{cell.task} / {cell.model}", each.scorer, each.summary, dollars)
+    pairs = [pair for other in sides[1:] for pair in pairs_between(sides[0], other)]
+    if len(sides) == 1:
+        pairs = list(pairs_within(sides[0]))
+    comparisons = tuple(each for first, second in pairs for each in compare(first, second))
+    return PlotData(tuple(points), comparisons, tuple(curves), tuple(latencies))
 
 
 def _watched(lines: Iterable[ExportLine], seconds: "dict[tuple[str, str], array[float]]") -> Iterator[ExportLine]:
@@ -107,11 +110,6 @@ def _watched(lines: Iterable[ExportLine], seconds: "dict[tuple[str, str], array[
         if line.status == "finished":
             seconds.setdefault((line.task, line.model), array("d")).append(line.seconds)
         yield msgspec.structs.replace(line, output=None)
-
-
-def _latency(label: str, seconds: "array[float]") -> Latency:
-    ordered = sorted(seconds)
-    return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))
 
 
 def _curves(label: str, answers: SideAnswers) -> Iterator[Curve]:
@@ -123,24 +121,10 @@ def _curves(label: str, answers: SideAnswers) -> Iterator[Curve]:
         fewest = min(map(len, samples.values()), default=0)
         if fewest > 1 and all(value in (0, 1) for values in samples.values() for value in values):
             every = list(samples.values())
-            yield Curve(
-                label, measure.scorer, tuple(_mean_pass(every, k) for k in range(1, min(fewest, _CURVE_MAX) + 1))
-            )
-
-
-def _mean_pass(samples: Sequence[Sequence[float]], k: int) -> float:
-    """Over the same samples for every k; otherwise the curve could fall."""
-    return sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples)
-
-
-def _comparisons(sides: Sequence[dict[tuple[str, str], SideAnswers]]) -> Iterator[Comparison]:
-    if len(sides) == 1:
-        pairs = pairs_within(sides[0])
-        yield from (each for first, second in pairs for each in compare(first, second))
-        return
-    for other in sides[1:]:
-        for first, second in pairs_between(sides[0], other):
-            yield from compare(first, second)
+            # Over the same samples for every k; otherwise the curve could fall.
+            ks = range(1, min(fewest, _CURVE_MAX) + 1)
+            means = (sum(pass_at_k(each, k) or 0.0 for each in every) / len(every) for k in ks)
+            yield Curve(label, measure.scorer, tuple(means))
 
 
 IMAGES = ("png", "svg")
@@ -255,9 +239,11 @@ def _scores(points: Sequence[Point]) -> "Figure":
 
 
 def _differences(found: Sequence[Comparison]) -> "Figure":
-    figure, axes = _rows_figure(
-        [_comparison_label(each) for each in found], "second minus first, on the keys that both have"
-    )
+    labels = []
+    for each in found:
+        task = each.first.task if each.first.task == each.second.task else each.first.family
+        labels.append(f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}")
+    figure, axes = _rows_figure(labels, "second minus first, on the keys that both have")
     axes.axvline(0, color="#666666", linewidth=1)
     _intervals(axes, [each.difference for each in found if each.difference is not None])
     low, high = axes.get_xlim()
@@ -365,11 +351,6 @@ def _legend(figure: "Figure", axes: "Axes", count: int) -> None:
     legend = figure.legend(handles[::-1], labels[::-1], title=title, loc="outside lower center", ncols=2, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _comparison_label(each: Comparison) -> str:
-    task = each.first.task if each.first.task == each.second.task else each.first.family
-    return f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}"
 
 
 def _name(text: str) -> str:

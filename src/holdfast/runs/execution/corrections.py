@@ -4,7 +4,7 @@ Drift protects recorded answers. A cell without any recorded answer has nothing 
 model counts as renamed if the same position in the list of models has another name, and neither spec has both names.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -65,7 +65,15 @@ def find_obstacle(name: str, fold: Fold) -> str:
     """Why a model may not change; empty if it may. Lost records may have been answers. Torn and void bytes hold no
     answers that count.
     """
-    answered = _answered([cell for cell in fold.story.cells if cell.model == name], fold)
+    # The cells with an answer, an answered step or an announced call.
+    cells = [cell for cell in fold.story.cells if cell.model == name]
+    ordinals = [ordinal for ordinal, trail in fold.trails.items() if trail.answered]
+    answered = [
+        cell
+        for cell in cells
+        if fold.finished.has_any(cell.first, cell.count)
+        or any(cell.first <= ordinal < cell.first + cell.count for ordinal in ordinals)
+    ]
     if answered:
         shown = dict.fromkeys(f"{cell.task} with {cell.model}" for cell in answered)  # one cell in each block
         return f"{', '.join(shown)} {'has' if len(shown) == 1 else 'have'} recorded answers or calls"
@@ -74,14 +82,3 @@ def find_obstacle(name: str, fold: Fold) -> str:
     if ({each.kind for each in fold.damage} | {each.kind for each in fold.story.anomalies}) - {"torn", "void"}:
         return "the journal has losses, which may have been answers"
     return ""
-
-
-def _answered(cells: Sequence[Cell], fold: Fold) -> list[Cell]:
-    """The cells with an answer, an answered step or an announced call."""
-    ordinals = [ordinal for ordinal, trail in fold.trails.items() if trail.answered]
-    return [
-        cell
-        for cell in cells
-        if fold.finished.has_any(cell.first, cell.count)
-        or any(cell.first <= ordinal < cell.first + cell.count for ordinal in ordinals)
-    ]

@@ -20,16 +20,16 @@ from holdfast.journal import OS_DISK, make_run_folder
 from holdfast.plan import WrittenPlan, inputs_of, survey, write_plan
 from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
+from holdfast.runs.execution.drift import Retry
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
-from holdfast.runs.execution.resume import Reading, Resumption, Retry, read_and_prepare
+from holdfast.runs.execution.resume import Reading, Resumption, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
-from holdfast.runs.mirror.claim import Claimed, claim_run, restore_from_mirror
+from holdfast.runs.mirror.claim import claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
 from holdfast.runs.store.trust import executed_by, remember
-from holdfast.spec import Mirror, spec_mapping
-from holdfast.state import Fold
+from holdfast.spec import spec_mapping
 from holdfast.version import __version__
 
 _ALL = Retry()
@@ -43,20 +43,22 @@ async def execute(
 ) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
     with storage_errors(place.folder):
-        return await _execute(given, place, observe, retry)
-
-
-async def _execute(given: Given, place: RunLocation, observe: Observe | None, retry: Retry) -> RunOutcome:
-    await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, logging.getLogger("holdfast").warning)
-    prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-    if reading.fold.story.started is None:
-        with prefix_errors(given.where):
-            refuse_missing_keys(prepared.spec)
-            await asyncio.to_thread(survey, given.spec, prepared.works)
-            await asyncio.to_thread(_warn_of_budget, prepared)
-        return await _begin(prepared, place, observe, given)
-    await asyncio.to_thread(_remember, reading, prepared)
-    return await Resumption(prepared, reading, given, retry).resume(observe)
+        warn, warnings = logging.getLogger("holdfast").warning, list[str]()
+        await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, warn)
+        prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+        if reading.fold.story.started is None:
+            with prefix_errors(given.where):
+                refuse_missing_keys(prepared.spec)
+                await asyncio.to_thread(survey, given.spec, prepared.works)
+                limits = prepared.spec.limits.run
+                if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
+                    needed = await asyncio.to_thread(estimate, prepared.spec, prepared.works, {})
+                    warnings += needed.over()
+            for line in warnings:  # before anything is paid
+                warn(line)
+            return await _begin(prepared, place, observe, given)
+        await asyncio.to_thread(_remember, reading, prepared)
+        return await Resumption(prepared, reading, given, retry).resume(observe)
 
 
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
@@ -74,14 +76,6 @@ def _remember(reading: Reading, prepared: Prepared) -> None:
     remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
 
 
-def _warn_of_budget(prepared: Prepared) -> None:
-    """Warn before anything is paid if the estimate exceeds a limit."""
-    limits = prepared.spec.limits.run
-    if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
-        for line in estimate(prepared.spec, prepared.works, {}).over():
-            logging.getLogger("holdfast").warning(line)
-
-
 def new_run_location(given: Given, store: str, run_id: str | None = None) -> RunLocation:
     """The location of the run with this id; without an id, of a new run."""
     with prefix_errors(given.where):
@@ -91,13 +85,22 @@ def new_run_location(given: Given, store: str, run_id: str | None = None) -> Run
 
 async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given) -> RunOutcome:
     """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
-    claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
+    try:
+        await asyncio.to_thread(make_run_folder, OS_DISK, place.folder)
+        claimed = await asyncio.to_thread(claim_run, prepared.spec.mirror, place)
+    except OSError as error:
+        problem = f"{place.folder} cannot be written: {error.strerror}; choose another store"
+        raise error_of_path(error, problem) from error
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
         if reading.fold.story.started is not None:  # another process started it while this one was preparing
             await asyncio.to_thread(claimed.release)
             return await Resumption(prepared, reading, given, _ALL).resume(observe)
-        _refuse_missing_start(reading.fold, place)
+        # A new start would mix or repeat the answers of a journal that lost its `run.started`.
+        fold = reading.fold
+        problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+        if problem:
+            raise DamagedError(f"{problem}, or start a run with another id")
         uid = reading.uid or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
     except BaseException:
@@ -134,20 +137,3 @@ def make_started_record(
         inputs=inputs_of(prepared.works),
         parent=parent,
     )
-
-
-def _refuse_missing_start(fold: Fold, place: RunLocation) -> None:
-    """DamagedError if the journal has answers but no `run.started`: a new start would mix or repeat them."""
-    problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
-    if problem:
-        raise DamagedError(f"{problem}, or start a run with another id")
-
-
-def _claim(place: RunLocation, mirror: Mirror | None) -> Claimed:
-    try:
-        make_run_folder(OS_DISK, place.folder)
-        return claim_run(mirror, place)
-    except OSError as error:
-        raise error_of_path(
-            error, f"{place.folder} cannot be written: {error.strerror}; choose another store"
-        ) from error

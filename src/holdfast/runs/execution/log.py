@@ -95,7 +95,10 @@ class EventLog:
     def __init__(self, run: str, run_id: str) -> None:
         self._run_id = run_id
         self._closed = False
-        _silence_last_resort()
+        # Keep Python from printing warnings of a logger without handlers; applications add their own handler.
+        logger = logging.getLogger("holdfast")
+        if not any(isinstance(each, logging.NullHandler) for each in logger.handlers):
+            logger.addHandler(logging.NullHandler())
         try:
             handler: logging.Handler = _Rotating(
                 os.path.join(run, LOG), maxBytes=_BYTES_MAX, backupCount=_KEPT, encoding="utf-8", delay=True
@@ -118,13 +121,6 @@ class EventLog:
     def close(self) -> None:
         self._closed = True
         self._handler.close()
-
-
-def _silence_last_resort() -> None:
-    """Keep Python from printing warnings of a logger without handlers; applications add their own handler."""
-    logger = logging.getLogger("holdfast")
-    if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
-        logger.addHandler(logging.NullHandler())
 
 
 class _Rotating(logging.handlers.RotatingFileHandler):

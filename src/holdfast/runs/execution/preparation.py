@@ -30,7 +30,7 @@ from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import TaskInputs
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.score import KINDS, Scorer, identity, resolve
-from holdfast.spec import Counts, Model, Spec, Task, adopt_stored, check_answers, missing_keys, nearest, placed_models
+from holdfast.spec import Counts, Model, Spec, adopt_stored, check_answers, missing_keys, nearest, placed_models
 
 _RUN_FOLDERS = ("journal", "lease")
 """Folders of a run in a mirror. They distinguish a run from an experiment, so no experiment may have such a name."""
@@ -118,19 +118,16 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
         scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
         names = [scorer.name for scorer in scorers[task.name]]
-        _refuse_same_names(names, f"tasks[{index}].scorers")
+        place = f"tasks[{index}].scorers"
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                hint = f"{{{name}: {{name: another}}}}"
+                raise SpecError(f"{place}[{i}]: there is a scorer {name!r} already; rename one of them: {hint}")
         check_answers(task, set(names), f"tasks[{index}].reduce")
         for i, each in enumerate(scorers[task.name]):
             if each.needs_ctx:
                 _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
     return scorers
-
-
-def _check_anomalies(spec: Spec) -> None:
-    for index, kind in enumerate(spec.anomalies_except):
-        if kind not in KINDS:
-            place = f"anomalies_except[{index}]"
-            raise SpecError(f"{place}: there is no anomaly {kind!r}{nearest(kind, set(KINDS))}")
 
 
 def prepare_given(
@@ -143,7 +140,10 @@ def prepare_given(
     check_experiment(given.spec)
     spec = with_prices(given.spec if before is None else adopt_stored(given.spec, before), before)
     check_budget(spec)
-    _check_anomalies(spec)
+    for number, kind in enumerate(spec.anomalies_except):
+        if kind not in KINDS:
+            field = f"anomalies_except[{number}]"
+            raise SpecError(f"{field}: there is no anomaly {kind!r}{nearest(kind, set(KINDS))}")
     if spec.mirror is not None:
         split_url(spec.mirror.url)  # validates the URL
     works = prepare(spec, given.rows, given.solvers, stored, given.counted)
@@ -169,30 +169,26 @@ def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
 
 def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str, list[dict[str, Any]]]:
     """The identity of each scorer, by task. Equal identities mean equal scores for the same answer."""
-    counts = {task.name: _counts_identity(task) for task in spec.tasks}
-    return {
-        task: [{**identity(scorer), **_judges_identity(scorer, spec), **counts[task]} for scorer in every]
-        for task, every in scorers.items()
+    # Default counts have no identity, so that the ids of earlier evaluations stay the same.
+    counts: dict[str, dict[str, Any]] = {task.name: {} for task in spec.tasks}
+    counts |= {
+        task.name: {"counts": msgspec.to_builtins(task.counts)} for task in spec.tasks if task.counts != Counts()
     }
-
-
-def _judges_identity(scorer: Scorer, spec: Spec) -> dict[str, Any]:
-    """The models of the roles that a scorer uses. Only built-in scorers declare them reliably; for others, all."""
-    if not scorer.needs_ctx:
-        return {}
-    roles = scorer.roles() if _is_built_in(scorer) else spec.roles
-    judges = {role: spec.roles[role] for role in roles if role in spec.roles}
-    return {"judges": {role: {**identity_of(model), "params": model.params} for role, model in judges.items()}}
+    found: dict[str, list[dict[str, Any]]] = {task: [] for task in scorers}
+    for task, scorer in ((task, scorer) for task, every in scorers.items() for scorer in every):
+        judges: dict[str, Any] = {}
+        if scorer.needs_ctx:  # only built-in scorers declare their roles reliably; for others, all
+            roles = scorer.roles() if _is_built_in(scorer) else spec.roles
+            models = {role: spec.roles[role] for role in roles if role in spec.roles}
+            identities = {role: {**identity_of(model), "params": model.params} for role, model in models.items()}
+            judges["judges"] = identities
+        found[task].append({**identity(scorer), **judges, **counts[task]})
+    return found
 
 
 def _is_built_in(scorer: Scorer) -> bool:
     name = getattr(scorer.function, "__module__", "").partition(".")[0]
     return name == __name__.partition(".")[0] and all(_is_built_in(part) for part in scorer.parts() if part.needs_ctx)
-
-
-def _counts_identity(task: Task) -> dict[str, Any]:
-    """Empty for the default, so that the identities of earlier evaluations stay the same."""
-    return {} if task.counts == Counts() else {"counts": msgspec.to_builtins(task.counts)}
 
 
 def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
@@ -203,13 +199,6 @@ def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
         if role not in spec.roles:
             known = ", ".join(sorted(spec.roles))
             raise SpecError(f"{place}: {scorer.name}: there is no role {role!r}; there are: {known}")
-
-
-def _refuse_same_names(names: Sequence[str], place: str) -> None:
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            hint = f"{{{name}: {{name: another}}}}"
-            raise SpecError(f"{place}[{index}]: there is a scorer {name!r} already; rename one of them: {hint}")
 
 
 _SECONDS_MAX = 5.0
@@ -226,8 +215,7 @@ class ServerCheck(msgspec.Struct, frozen=True):
 
 async def check_servers(spec: Spec, seconds: float = _SECONDS_MAX) -> list[ServerCheck]:
     """Check the servers of all models and roles concurrently. Providers without a model listing are skipped."""
-    places = {f"models[{index}]": model for index, model in enumerate(spec.models)}
-    places |= {f"roles.{name}": model for name, model in spec.roles.items()}
+    places = placed_models(spec)
     found = await asyncio.gather(*(_check_server(place, model, seconds) for place, model in places.items()))
     return [each for each in found if each is not None]
 
@@ -262,9 +250,10 @@ def find_modules_beside(path: str, spec: Spec) -> None:
             sys.path.append(folder)
     for reference in references_of(spec):
         name = reference.partition(":")[0].partition(".")[0]
-        for own in filter(None, (_module_in(folder, name) for folder in folders)):
+        files = (os.path.join(folder, file) for folder in folders for file in (f"{name}.py", f"{name}/__init__.py"))
+        own = next(filter(os.path.isfile, files), "")
+        if own:
             _refuse_shadowed(reference, name, own)
-            break
 
 
 def references_of(spec: Spec) -> list[str]:
@@ -284,12 +273,6 @@ def _references(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _references(each)
-
-
-def _module_in(folder: str, name: str) -> str:
-    """The file of a top-level module in a folder; empty if there is none."""
-    candidates = (os.path.join(folder, f"{name}.py"), os.path.join(folder, name, "__init__.py"))
-    return next(filter(os.path.isfile, candidates), "")
 
 
 def _refuse_shadowed(reference: str, name: str, own: str) -> None:

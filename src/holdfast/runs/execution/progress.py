@@ -14,7 +14,6 @@ from holdfast.engine import Engine, Progress
 from holdfast.printable import live_line
 from holdfast.report import progress_bar, progress_html, progress_line
 from holdfast.runs.execution.session import Observe
-from holdfast.runs.store.lookup import RunLocation
 
 _SHOW_SECONDS = 0.25
 
@@ -31,14 +30,17 @@ def observer(quiet: bool = False) -> Observe | None:
     """The display for this environment; None if nobody would see it."""
     if quiet:
         return None
-    if _is_notebook():
-        return lambda engine, place: _watch(engine, place, _Cell())
+    # Whether this is an IPython shell with a kernel: a front end then shows rich output.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if getattr(shell, "kernel", None) is not None:
+        return lambda engine, place: _watch(engine, _Cell())
     if sys.stderr.isatty():
-        return lambda engine, place: _watch(engine, place, _Terminal())
+        return lambda engine, place: _watch(engine, _Terminal())
     return None
 
 
-async def _watch(engine: Engine, place: RunLocation, display: _Display) -> None:
+async def _watch(engine: Engine, display: _Display) -> None:
     """Update the display until cancelled. The last state stays visible."""
     try:
         while True:
@@ -47,13 +49,6 @@ async def _watch(engine: Engine, place: RunLocation, display: _Display) -> None:
     finally:
         display.show(engine.progress)
         display.end()
-
-
-def _is_notebook() -> bool:
-    """Whether this is an IPython shell with a kernel: a front end then shows rich output."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
 
 
 class _Terminal:

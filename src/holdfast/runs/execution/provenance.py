@@ -50,16 +50,14 @@ UNKNOWN = "unknown"
 def describe_commit() -> dict[str, str]:
     """`git_commit`, and `git_dirty`: yes, no or unknown. Empty without a repository or without git."""
     commit = _run_git("rev-parse", "HEAD")
-    return {"git_commit": commit.strip(), "git_dirty": _find_changes()} if commit else {}
-
-
-def _find_changes() -> str:
+    if not commit:
+        return {}
+    changed = None
     filters = _run_git("config", "--show-scope", "--name-only", "--get-regexp", _FILTERS, codes=(0, 1))
-    if filters is None or any(line.startswith(_REPOSITORY_SCOPES) for line in filters.splitlines()):
-        return UNKNOWN
-    # compare only the commits of submodules: git would read their (untrusted) configuration otherwise
-    changed = _run_git("status", "--porcelain", "--ignore-submodules=dirty")
-    return UNKNOWN if changed is None else "yes" if changed else "no"
+    if filters is not None and not any(line.startswith(_REPOSITORY_SCOPES) for line in filters.splitlines()):
+        # compare only the commits of submodules: git would read their (untrusted) configuration otherwise
+        changed = _run_git("status", "--porcelain", "--ignore-submodules=dirty")
+    return {"git_commit": commit.strip(), "git_dirty": UNKNOWN if changed is None else "yes" if changed else "no"}
 
 
 def _run_git(*arguments: str, codes: Sequence[int] = (0,)) -> str | None:
@@ -217,7 +215,9 @@ def _find_problem(raw: bytes, story: Story) -> str:
         if newer and int(newer[1]) > FORMAT:
             return f"has format {newer[1]}, written by a newer Holdfast; this version reads up to {FORMAT}: upgrade"
         longest = max(len(msgspec.json.encode(spec)) for spec in ({}, *story.specs))
-        if len(text) - len(_header_of(text)) > _YAML_CHARACTERS_MIN + _YAML_RATIO_MAX * longest:
+        # The comment lines before the spec grow with every resume, so they do not count.
+        lines = itertools.dropwhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
+        if sum(map(len, lines)) > _YAML_CHARACTERS_MIN + _YAML_RATIO_MAX * longest:
             return "is far longer than the spec of this run"
         found = yaml.load(text, Loader=BoundedLoader)
     except (yaml.YAMLError, *NO_YAML):
@@ -227,11 +227,6 @@ def _find_problem(raw: bytes, story: Story) -> str:
     if not any(_same(found, spec) for spec in story.specs):
         return "was edited: this run never had that spec"
     return ""
-
-
-def _header_of(text: str) -> str:
-    """The comment lines before the spec; they grow with every resume, so they do not count for the length limit."""
-    return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -11,12 +11,12 @@ Order of a resume, and what a crash leaves behind at each step:
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import DamagedError, DataError, DriftError, StaleCursorError, UsageError
+from holdfast.errors import DamagedError, StaleCursorError
 from holdfast.journal import (
     START,
     Cursor,
@@ -32,25 +32,15 @@ from holdfast.plan import (
     PlanExtension,
     PlanReplacement,
     StoredRows,
-    changed_inputs,
-    changed_rows,
-    check_groups,
     inputs_of,
-    planned_lines,
-    scoring_roles,
     survey,
 )
-from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft, without_shapes
+from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft
 from holdfast.report import shortened
 from holdfast.runs.execution.corrections import (
     cells_of,
-    corrected_models,
-    find_obstacle,
-    find_renames,
-    model_in,
-    with_names,
-    with_stored_models,
 )
+from holdfast.runs.execution.drift import AcceptedChanges, DriftCheck, Retry
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import (
     Given,
@@ -63,7 +53,6 @@ from holdfast.runs.execution.preparation import (
     scorer_identities,
 )
 from holdfast.runs.execution.provenance import (
-    check_spec_file,
     collect_versions,
     describe_host,
     is_spec_file_current,
@@ -71,16 +60,12 @@ from holdfast.runs.execution.provenance import (
 )
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
-from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import (
     Mirror,
     Spec,
     adopt_stored,
-    changes_beyond_extension,
-    find_differences,
     read_stored_spec,
-    refused_changes,
     spec_mapping,
     variables_in,
 )
@@ -88,26 +73,6 @@ from holdfast.state import Fold
 from holdfast.version import __version__
 
 _NAME_CHARACTERS = 100
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """Which failed samples get new attempts: all (default), none (`keep`), those of some kinds, or those named."""
-
-    keep: bool = False
-    kinds: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-
-
-class AcceptedChanges(msgspec.Struct, frozen=True):
-    """What a resume changes. Changes that are not accepted have been refused."""
-
-    changes: list[Change]
-    retried: tuple[int, ...] | None
-    """Ordinals of the failed keys that get new attempts; None means all."""
-    corrected: dict[str, str]
-    """Corrected models without answers, by their new names."""
-    renamed: dict[str, str]
-    """Stored name to new name of the renamed models."""
 
 
 class Reading:
@@ -192,8 +157,8 @@ class Resumption:
         self._prepared = prepared
         self._reading = reading
         self._given = given
-        self._retry = retry
         self._place = reading.place
+        self._drift = DriftCheck(prepared, given, reading.place, retry)
 
     async def resume(self, observe: Observe | None) -> RunOutcome:
         """Continue the run. A run with nothing left to do is only brought up to date: its copies and its mirror."""
@@ -298,63 +263,15 @@ class Resumption:
             changes, spec, plan, cells, number, host=describe_host(), version=__version__, renamed=renamed
         )
 
-    def _compare(self) -> AcceptedChanges:
-        """Compare the spec, the files and the data with what is stored. Raises DriftError for changes that are not
-        accepted.
-        """
-        stored = stored_spec(self._fold)
-        renames = find_renames(stored, self._prepared.spec)
-        obstacles = {old: find_obstacle(old, self._fold) for old in renames}
-        renamed = {old: new for old, new in renames.items() if not obstacles[old]}
-        changes = [Change(f"models.{new}.name", old, new, "result") for old, new in renamed.items()]
-        changes += self._differences(with_names(stored, renamed))
-        corrected = corrected_models(changes, self._fold, renamed)
-        correctable = [name for name, obstacle in corrected.items() if not obstacle]
-        wrong = [each for each in refused_changes(changes) if not model_in(each.field, correctable)]
-        self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
-        self._check_files()
-        self._refuse(self._changed_content(corrected, renamed))
-        if any(each.field.endswith(".dataset.group") for each in changes):
-            with prefix_errors(self._given.where):
-                check_groups(self._prepared.spec, self._prepared.works)
-        return AcceptedChanges(changes, self._select_retried(), corrected, renamed)
-
-    def _differences(self, stored: Spec) -> list[Change]:
-        """Fields that differ. A changed judge role is an `evaluation` change if only scores depend on the role."""
-        found = find_differences(stored, self._prepared.spec)
-        if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
-            return found  # the new solver's use of roles says nothing about the recorded answers
-        judges = scoring_roles(self._prepared.spec, self._prepared.works)
-        return [
-            msgspec.structs.replace(each, kind="evaluation")
-            if each.kind == "result" and _role_in(each.field) in judges | {"(order)"}
-            else each
-            for each in found
-        ]
-
-    def _compare_for_extension(self) -> tuple[list[Change], PlanExtension | None]:
-        """The changes, and the block to add; None if an earlier extension has already added it."""
-        changes = self._differences(stored_spec(self._fold))
-        self._refuse(changes_beyond_extension(changes))
-        self._check_files()
-        self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
-        extension = self._extension()
-        self._refuse(extension.lost())
-        if extension.count():
-            return changes, extension
-        if self._fold.story.extensions and not refused_changes(changes):
-            return changes, None
-        raise UsageError(
-            f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
-        )
-
     @property
     def _fold(self) -> Fold:
         return self._reading.fold
 
-    def _extension(self) -> PlanExtension:
-        prepared = self._prepared
-        return PlanExtension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
+    def _compare(self) -> AcceptedChanges:
+        return self._drift.compare(self._fold, stored_spec(self._fold))
+
+    def _compare_for_extension(self) -> tuple[list[Change], PlanExtension | None]:
+        return self._drift.compare_for_extension(self._fold, stored_spec(self._fold))
 
     async def _work(self, writer: Writer, logbook: EventLog, observe: Observe | None) -> RunOutcome:
         try:
@@ -366,76 +283,6 @@ class Resumption:
             raise
         session = RunSession(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
         return await run_session(session, self._fold)
-
-    def _refuse(self, changes: Sequence[Change], reasons: Sequence[str] = ()) -> None:
-        """DriftError with every field, both values and the reasons, if there are changes."""
-        if not changes:
-            return
-        fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
-        rows = without_shapes(
-            "; ".join([*fields, *reasons])
-        )  # earlier versions stored API keys that were written in specs
-        raise DriftError(
-            f"{self._place.run_id} cannot be resumed: it would mix two experiments ({rows}); give the stored values, "
-            f"or start a run that reuses what is unchanged: {self._place.fork_command()}",
-            changes,
-            self._place.run_id,
-            reasons,
-        )
-
-    def _check_files(self) -> None:
-        """Refuse damaged plan and data, and an edited spec.yaml."""
-        require_originals(self._place, self._fold.story)
-        check_spec_file(self._place, self._fold.story)
-
-    def _changed_content(self, corrected: Collection[str], renamed: Mapping[str, str]) -> list[Change]:
-        """Changes that the spec's fields do not show: of solver code, few-shot examples and data rows."""
-        prepared, story = self._prepared, self._fold.story
-        changes = changed_inputs(story.inputs, prepared.works)
-        if changes or (self._given.from_run and prepared.spec.record_data):
-            return changes
-        try:
-            spec = with_stored_models(prepared.spec, stored_spec(self._fold), corrected, renamed)
-            return changed_rows(self._place.folder, spec, prepared.works, story.cells)
-        except DataError as error:
-            advice = f"the run has its own copy of rows and files: use it with: {self._place.command('resume')}"
-            raise UsageError(f"{error}; {advice}" if prepared.spec.record_data else str(error)) from error
-
-    def _select_retried(self) -> tuple[int, ...] | None:
-        """The ordinals of the failed keys that get new attempts; None means all."""
-        retry, fold = self._retry, self._fold
-        if retry.keep:
-            return ()
-        if not retry.kinds and not retry.keys:
-            return None
-        failed = [ordinal for ordinal in fold.trails if ordinal in fold.failed]
-        kinds = {ordinal: _last_kind(fold.trails[ordinal].failures) for ordinal in failed}
-        # Kinds and keys that an earlier `retry` took are accepted again, so that a killed `retry` can be repeated.
-        unknown = sorted({*retry.kinds} - fold.failure_kinds)
-        if unknown:
-            there = ", ".join(sorted(fold.failure_kinds)) or "none"
-            raise UsageError(f"no sample failed as {', '.join(unknown)}; kinds of failures in this run: {there}")
-        named = self._ordinals(retry.keys)
-        for key, ordinal in named.items():
-            if ordinal not in kinds and not self._was_retried(ordinal):
-                raise UsageError(f"{key} has not failed: only failed samples can be retried")
-        chosen = {*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}
-        return tuple(sorted(chosen & kinds.keys()))
-
-    def _was_retried(self, ordinal: int) -> bool:
-        return any(ordinal in (each.resumed.retried or ()) for each in self._fold.story.resumes)
-
-    def _ordinals(self, keys: Iterable[str]) -> dict[str, int]:
-        names = set(keys)
-        found = {
-            line.k: line.o
-            for cell in (self._fold.story.cells if names else ())
-            for line in planned_lines(self._place.folder, cell)
-            if line.k in names
-        }
-        for key in names - found.keys():
-            raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
-        return found
 
     def _has_nothing_to_do(self, retried: tuple[int, ...] | None) -> bool:
         """Whether everything is answered and scored, and `run.completed` is recorded."""
@@ -524,13 +371,3 @@ async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Even
         await close_quietly(writer, logbook)
         raise
     return writer, logbook
-
-
-def _role_in(field: str) -> str:
-    """`judge` for roles.judge.model; `(order)` if only the order of roles differs."""
-    part, _, rest = field.partition(".")
-    return rest.partition(".")[0] if part == "roles" else part.removeprefix("roles ")
-
-
-def _last_kind(failures: dict[int, str]) -> Any:
-    return failures[max(failures)] if failures else ""

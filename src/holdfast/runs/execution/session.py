@@ -27,7 +27,7 @@ from holdfast.runs.execution.provenance import write_spec_file
 from holdfast.runs.mirror.claim import Claimed, Watermark
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Spec
-from holdfast.state import Fold, Story
+from holdfast.state import Fold
 
 _END_SECONDS = 10.0
 """How long a stopped run waits for a full disk before it gives up recording its end."""
@@ -88,7 +88,15 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
     try:
         for line in claimed.messages:
             logbook.tell("mirror.recovered", line)
-        request = await asyncio.to_thread(_make_request, place, uid, claimed.watermark)
+        # The newer watermark of the local lease and the mirror's heartbeat. Opening compares the epoch, so a watermark
+        # of another journal does no harm.
+        watermark, lease = claimed.watermark, await asyncio.to_thread(read_lease, place.folder)
+        if lease is not None and lease.epoch >= watermark.epoch:
+            mirrored = watermark.n if lease.epoch == watermark.epoch else 0
+            watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
+        request = OpenRequest(uid)
+        if watermark.n:
+            request = OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
         options = WriterOptions(tell=logbook.tell, mirror=mirroring)
@@ -98,37 +106,40 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
         raise
 
 
-def _make_request(place: RunLocation, uid: str, watermark: Watermark) -> OpenRequest:
-    """The request to open the journal, with the newer watermark of the local lease and the mirror's heartbeat. Opening
-    compares the epoch, so a watermark of another journal does no harm.
-    """
-    lease = read_lease(place.folder)
-    if lease is not None and lease.epoch >= watermark.epoch:
-        mirrored = watermark.n if lease.epoch == watermark.epoch else 0
-        watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
-    if not watermark.n:
-        return OpenRequest(uid)
-    return OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
-
-
 async def run_session(session: RunSession, fold: Fold) -> RunOutcome:
     """Run the engine, and record how the session ended."""
     place, writer, logbook = session.place, session.writer, session.logbook
-    outcome = _initial_outcome(session, fold)
+    spec = session.prepared.spec
+    outcome = RunOutcome(session.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
     try:
         engine = await engine_for(session, fold)
-        logbook.tell(_start_event(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
+        later = {each.at: "run.resumed" for each in fold.story.resumes}
+        later |= {each.at: "run.extended" for each in fold.story.extensions}
+        event = later[max(later)] if later else "run.started"
+        logbook.tell(event, f"{fold.finished.count} of {fold.planned} are finished")
         try:
             await _run_watched(session, engine, fold)
         finally:
-            outcome = _final_outcome(place, engine)
+            progress = engine.progress
+            left = progress.planned - progress.finished - progress.failed
+            stopped = tuple(dict.fromkeys(engine.stopped_cells.values())) if left else ()
+            counts = (progress.finished, progress.failed, left)
+            outcome = RunOutcome(
+                place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget, stopped=stopped
+            )
         await _record_end(session, engine, outcome)
     except Exception as error:
         await _record_failure(session, outcome, error)
         await close_quietly(writer)
         raise
     except asyncio.CancelledError:
-        await _record_cancellation(session, outcome)
+        # Record that the calling program cancelled the run: Ctrl-C in a script or a notebook, or a timeout.
+        why = "cancelled by the program that called it"
+        with contextlib.suppress(JournalError):
+            data = _make_end(session, outcome, why)
+            await session.writer.append(draft("run.interrupted", data))
+            _note_end_in_lease(session, "run.interrupted")
+            session.logbook.tell("run.interrupted", why)
         await close_quietly(writer)
         raise
     except BaseException:
@@ -141,12 +152,6 @@ async def run_session(session: RunSession, fold: Fold) -> RunOutcome:
     else:
         await writer.close(seal_last=True)
     return outcome
-
-
-def _start_event(story: Story) -> str:
-    """The event that began this session: started, resumed or extended."""
-    later = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
-    return later[max(later)] if later else "run.started"
 
 
 async def close_quietly(writer: Writer, logbook: EventLog | None = None) -> None:
@@ -187,7 +192,10 @@ async def run_observed(session: RunSession, engine: Engine) -> None:
     finally:
         if watcher is not None:
             watcher.cancel()
-            _warn_of_observer(*await asyncio.gather(watcher, return_exceptions=True))
+            (result,) = await asyncio.gather(watcher, return_exceptions=True)
+            if isinstance(result, Exception):  # an error of the observer must not end the run
+                warn = logging.getLogger("holdfast").warning
+                warn("the progress display failed: %r; the run is not affected", result)
 
 
 async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
@@ -246,7 +254,9 @@ async def _execute_request(
     if request.do == "tune":
         spec, record = await asyncio.to_thread(tune_spec, fold.story, request.sets)
         await session.writer.append(record)
-        await asyncio.to_thread(_catch_up, session.place, fold)
+        # Read the story of the live run again, with the record that was just appended.
+        records = Reader(session.place.journal).read(live=True)
+        fold.story = (await asyncio.to_thread(Fold().read, records)).story
         await asyncio.to_thread(write_spec_file, session.place, fold.story)
         engine.tune(spec)
         session.logbook.tell("run.tuned", ", ".join(request.sets))
@@ -255,11 +265,6 @@ async def _execute_request(
         await session.writer.append(make_control_record(request))
         return True, "done"
     return False, f"this version of Holdfast does not know {request.do!r}"
-
-
-def _catch_up(place: RunLocation, fold: Fold) -> None:
-    """Read the story of the live run again, with the record that was just appended."""
-    fold.story = Fold().read(Reader(place.journal).read(live=True)).story
 
 
 async def _record_end(session: RunSession, engine: Engine, ended: RunOutcome) -> None:
@@ -293,16 +298,6 @@ def _note_end_in_lease(session: RunSession, kind: str) -> None:
         write_lease(session.place.folder, msgspec.structs.replace(lease, end=kind))
 
 
-async def _record_cancellation(session: RunSession, outcome: RunOutcome) -> None:
-    """Record that the calling program cancelled the run: Ctrl-C in a script or a notebook, or a timeout."""
-    why = "cancelled by the program that called it"
-    with contextlib.suppress(JournalError):
-        data = _make_end(session, outcome, why)
-        await session.writer.append(draft("run.interrupted", data))
-        _note_end_in_lease(session, "run.interrupted")
-        session.logbook.tell("run.interrupted", why)
-
-
 async def _record_failure(session: RunSession, outcome: RunOutcome, error: Exception) -> None:
     """Record an error that is not one of a sample: of the journal, or a bug."""
     message = describe_error(error)
@@ -322,25 +317,3 @@ def _report_unwritten(session: RunSession, why: str, reason: str) -> None:
     session.logbook.tell("run.status_write_failed", f"{why}; the run ended because of: {reason}")
     sentence = f"how the run ended could not be recorded ({why}); it counts as interrupted"
     sys.stderr.write(clean(f"{sentence}: continue with `{session.place.command('resume')}`\n"))
-
-
-def _warn_of_observer(result: object) -> None:
-    """An error of the observer must not end the run."""
-    if isinstance(result, Exception):
-        logging.getLogger("holdfast").warning("the progress display failed: %r; the run is not affected", result)
-
-
-def _initial_outcome(session: RunSession, fold: Fold) -> RunOutcome:
-    """The outcome before the engine has done anything."""
-    spec = session.prepared.spec
-    return RunOutcome(session.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
-
-
-def _final_outcome(place: RunLocation, engine: Engine) -> RunOutcome:
-    progress = engine.progress
-    left = progress.planned - progress.finished - progress.failed
-    stopped = tuple(dict.fromkeys(engine.stopped_cells.values())) if left else ()
-    counts = (progress.finished, progress.failed, left)
-    return RunOutcome(
-        place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget, stopped=stopped
-    )

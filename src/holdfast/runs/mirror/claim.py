@@ -125,7 +125,15 @@ def _claim_mirror(mirror: Mirror, place: RunLocation, warn: Warn, whole: bool) -
     objects = objects_of(mirror.url, place)
     expiry = expiry_seconds()
     try:
-        _refuse_removed_mirror(objects, place)
+        # A resume would upload a run again that was removed from its mirror.
+        uid = uid_of(FolderSource(place.folder)) if place.began else ""
+        tombstone = read_tombstone(objects, uid) if uid else None
+        if tombstone is not None:
+            raise UsageError(
+                f"the mirror {objects.url} of {place.run_id} was removed on {tombstone.when}; the run is still here. "
+                f"To continue it without a mirror, add --set mirror=null. To remove it here too: "
+                f"{place.command('gc', '--mirror', '--yes')}"
+            )
         epoch = None
         if mirror.exclusive:
             here = list_chain(OS_DISK, place.journal).epoch if place.began else 0
@@ -275,20 +283,8 @@ def restore_from_mirror(mirror: Mirror | None, place: RunLocation, warn: Warn) -
         raise _unreachable_error(error) from error
 
 
-def _refuse_removed_mirror(objects: Objects, place: RunLocation) -> None:
-    """UsageError if the run was removed from its mirror: a resume would upload it again."""
-    uid = uid_of(FolderSource(place.folder)) if place.began else ""
-    tombstone = read_tombstone(objects, uid) if uid else None
-    if tombstone is not None:
-        raise UsageError(
-            f"the mirror {objects.url} of {place.run_id} was removed on {tombstone.when}; the run is still here. To "
-            f"continue it without a mirror, add --set mirror=null. To remove it here too: "
-            f"{place.command('gc', '--mirror', '--yes')}"
-        )
-
-
 class RemovalNote(msgspec.Struct, frozen=True):
-    """A file in the experiment's folder that says that a run was removed here while its mirror was uploader."""
+    """A file in the experiment's folder that says that a run was removed here while its mirror was kept."""
 
     at: float
     url: str

@@ -196,28 +196,6 @@ def _counts(fold: Fold) -> tuple[int, int, int, int]:
     return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
 
 
-class _Content(msgspec.Struct, frozen=True):
-    """What a restored journal holds, and what it lacks."""
-
-    fold: Fold
-    epoch: int
-    """The epoch of its last writer."""
-    last_n: int
-    records_lost: int
-    losses: list[str]
-    """One sentence each."""
-
-
-def _read_content(folder: str) -> _Content:
-    reader = Reader(journal_folder(folder))
-    fold = Fold().read(reader.read())
-    damage = [each for each in fold.damage if each.kind != "torn"]
-    losses = [*map(describe, damage), *describe_voids(journal_folder(folder))]
-    last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
-    epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
-    return _Content(fold, epoch, last_n, sum(each.records_lost for each in damage), losses)
-
-
 class CountingSource:
     """A source that reports how much of it was read."""
 
@@ -277,14 +255,10 @@ def only_run(url: str) -> tuple[StoredObjects, str, str]:
         return runs[0]
     names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
     problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    parent = url if runs else _parent_url(url)
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(parent)}")
-
-
-def _parent_url(url: str) -> str:
-    """The parent of a URL, whose listing shows the right spelling of the last part; a bucket has no parent."""
-    above, _, _ = url.rstrip("/").rpartition("/")
-    return url if above.endswith((":", "/")) else above
+    # The listing of the parent shows the right spelling of the last part; a bucket has no parent.
+    above = url.rstrip("/").rpartition("/")[0]
+    listed = url if runs or above.endswith((":", "/")) else above
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(listed)}")
 
 
 def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
@@ -347,7 +321,14 @@ class _Recovery:
         """Merge the sources into the run's folder, or restore into a new one, and count the result."""
         place, warn = self._place, self._warnings.append
         if place.began:
-            self._refuse_existing()
+            if not self._options.events:
+                problem = "exists: recovering without events needs a new folder; add --output DIR"
+                raise UsageError(f"{place.folder} {problem}")
+            if len(self._others) == len(self._sources) and not self._options.overwrite:
+                raise UsageError(
+                    f"{place.folder} exists; merge into it with --overwrite (nothing in it is lost), or "
+                    "choose another store with --output DIR"
+                )
         if not self._others:  # nothing to merge: only count what the run has
             self._count(place.folder)
             return
@@ -362,16 +343,6 @@ class _Recovery:
             self._finish(place.folder, restore(place.folder, self._others, warn))
         finally:
             lock.release()
-
-    def _refuse_existing(self) -> None:
-        folder = self._place.folder
-        if not self._options.events:
-            raise UsageError(f"{folder} exists: recovering without events needs a new folder; add --output DIR")
-        if len(self._others) == len(self._sources) and not self._options.overwrite:
-            raise UsageError(
-                f"{folder} exists; merge into it with --overwrite (nothing in it is lost), or "
-                "choose another store with --output DIR"
-            )
 
     def _finish(self, folder: str, restored: Restored) -> None:
         """Count, and write the note with the result. Called before the folder gets its final name."""
@@ -391,22 +362,25 @@ class _Recovery:
 
     def _count(self, folder: str) -> None:
         """Count what the run holds and what is lost, and restore damaged files from other sources."""
-        found = _read_content(folder)
-        self.fold = found.fold
-        _restore_originals(folder, found.fold, self._others)
+        journal = journal_folder(folder)
+        reader = Reader(journal)
+        self.fold = fold = Fold().read(reader.read())
+        damage = [each for each in fold.damage if each.kind != "torn"]
+        last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
+        epoch = list_chain(OS_DISK, journal).epoch
+        self._warnings += [*map(describe, damage), *describe_voids(journal)]
+        _restore_originals(folder, fold, self._others)
         if not self._options.events:
-            condense(folder)
+            condense(folder)  # after reading: it gives the journal a new uid, new numbers and no epochs
         here = msgspec.structs.replace(self._place, folder=folder)
-        acknowledged = max((read_watermark(each.objects, found.epoch).n for each in self._mirrors), default=0)
-        self.lost = found.records_lost + max(acknowledged - found.last_n, 0)
-        self._warnings += found.losses
-        if acknowledged > found.last_n:
+        acknowledged = max((read_watermark(each.objects, epoch).n for each in self._mirrors), default=0)
+        self.lost = sum(each.records_lost for each in damage) + max(acknowledged - last_n, 0)
+        if acknowledged > last_n:
             self._warnings.append(
-                f"records {found.last_n + 1} to {acknowledged} were acknowledged and are lost; a resume "
-                "requests them again"
+                f"records {last_n + 1} to {acknowledged} were acknowledged and are lost; a resume requests them again"
             )
-        self._warnings += _missing_originals(here, found.fold, self._made)
-        self._warnings += check_content(here, found.fold)
+        self._warnings += _missing_originals(here, fold, self._made)
+        self._warnings += check_content(here, fold)
 
 
 def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
@@ -425,20 +399,16 @@ def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> No
 
 
 def _missing_originals(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
-    """Report missing plan and data, without which a run can be read but not resumed; rewrite spec.yaml if needed."""
+    """Report missing plan and data, without which a run can be read but not resumed. Rewrite spec.yaml, which is
+    derived from the journal. A changed spec.yaml of an existing run (not `made` now) is only reported: the user may
+    have edited it.
+    """
     for path, stored in originals(place.folder, fold.story.blocks):
         if find_problem(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not resumed"
-    if fold.story.started is not None:
-        yield from _restore_spec_file(place, fold, made)
     if fold.story.started is None:
         yield "the first record (run.started) is lost; what is left can be read, but not resumed"
-
-
-def _restore_spec_file(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
-    """Rewrite spec.yaml, which is derived from the journal. A changed file of an existing run is only reported: the
-    user may have edited it.
-    """
+        return
     problem = "was missing"
     if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
         try:

@@ -73,8 +73,10 @@ def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunLocation]:
     every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
     places = [place for _, place in every.values()]
     if name == "latest" and places:
-        beats = read_heartbeats([objects for objects, _ in every.values()])
-        return max(zip(every.values(), beats, strict=True), key=lambda each: _last_seen(each[1]))[0]
+        statuses = read_heartbeats([objects for objects, _ in every.values()])
+        leases = [status.beat.lease if status.beat is not None else None for status in statuses]
+        last_seen = [lease.at if lease is not None else 0.0 for lease in leases]
+        return max(zip(every.values(), last_seen, strict=True), key=lambda each: each[1])[0]
     return every[pick(places, name, store).url]
 
 
@@ -147,10 +149,6 @@ def read_heartbeats(every: list[StoredObjects]) -> list[MirrorStatus]:
         return list(pool.map(read_mirror_status, every))
 
 
-def _last_seen(status: MirrorStatus) -> float:
-    return status.beat.lease.at if status.beat is not None and status.beat.lease is not None else 0.0
-
-
 def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunLocation:
     """The location of the cached copy of a run."""
     url = objects.url.rstrip("/")
@@ -178,7 +176,8 @@ def _update_copy(
         try:
             restore(place.folder, [counted], warnings.append, files=files, trusting=True)
         except JournalError:
-            if not left or not _is_replaced(place, source):
+            now, uid = uid_of(source), Reader(place.journal).uid if place.began else ""
+            if not left or not now or uid in ("", now):
                 raise
             # the run was removed and started again under the same name: drop the old copy
             shutil.rmtree(place.folder)
@@ -188,12 +187,6 @@ def _update_copy(
     for line in warnings:
         logging.getLogger("holdfast").warning(line)
     keep_beat(place.folder, beat or Beat(0))
-
-
-def _is_replaced(place: RunLocation, source: MirrorSource) -> bool:
-    """Whether the mirror now holds another run of the same name than the copy."""
-    there = uid_of(source)
-    return bool(there) and place.began and Reader(place.journal).uid not in ("", there)
 
 
 class MirrorRun(msgspec.Struct, frozen=True):

@@ -63,22 +63,31 @@ def find_damage(place: RunLocation, index: Index, standing: Standing, *, sizes_o
             raise DamagedError(problem)
     if story.started is not None:
         check_stored_spec(story.spec)
-        _check_counts(place, index)
-    flaws = _find_flaws(place, index, sizes_only)
-    tail = find_missing_tail(place, story, index.last_n, standing) or _find_cut_before_copy(place, index)
-    journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
+        if index.unfinished < 0:
+            raise DamagedError(
+                f"{place.run_id}: its journal has answers for more keys than were planned ({index.story.planned}): "
+                "it was edited"
+            )
+    if sizes_only:
+        flaws = check_sizes(place.folder, story.blocks)
+    else:
+        stamps = dict(index.checked.stamps)
+        flaws = check_originals(place.folder, story.blocks, stamps)
+        index.checked.remember(stamps)
+    tail = find_missing_tail(place, story, index.last_n, standing)
+    if not tail and index.start_n > max([index.last_n, *(each.n_last for each in index.damage)]):
+        # started.jsonl still has a record after the end of the journal. Damage that covers it is reported separately.
+        what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
+        tail = f"{place.run_id}: {what}; {_advise(place)}"
+    journal = [tail] if tail else []
+    if index.lost:
+        records = counted(sum(each.records_lost for each in index.lost), "record")
+        places = f" in {len(index.lost)} places" if len(index.lost) > 1 else ""
+        what = f"its journal is damaged: {records} lost{places} ({describe(index.lost[0])})"
+        journal.insert(0, f"{place.run_id}: {what}; {_advise(place)}")
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
-    return DamageReport(journal, plan, data, tail, tuple(flaws))
-
-
-def _check_counts(place: RunLocation, index: Index) -> None:
-    """DamagedError if there are more answers than planned keys."""
-    if index.unfinished < 0:
-        raise DamagedError(
-            f"{place.run_id}: its journal has answers for more keys than were planned ({index.story.planned}): "
-            "it was edited"
-        )
+    return DamageReport(tuple(journal), plan, data, tail, tuple(flaws))
 
 
 def check_every_byte(place: RunLocation, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
@@ -127,16 +136,6 @@ def find_missing_tail(place: RunLocation, story: Story, last_n: int, standing: S
     return f"{place.run_id}: {what}; {_advise(place)}"
 
 
-def _find_cut_before_copy(place: RunLocation, index: Index) -> str:
-    """Describe a journal that ends before a record that started.jsonl still has; empty if it does not. Damage that
-    covers the record is reported separately.
-    """
-    if index.start_n <= max([index.last_n, *(each.n_last for each in index.damage)]):
-        return ""
-    what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
-    return f"{place.run_id}: {what}; {_advise(place)}"
-
-
 def require_started(place: RunLocation, fold: Fold) -> None:
     """DamagedError if `run.started` is lost; UsageError if the run never began."""
     if fold.story.started is not None:
@@ -153,15 +152,6 @@ def require_originals(place: RunLocation, story: Story) -> None:
         raise DamagedError(_describe_flaw(place, flaw))
 
 
-def _find_flaws(place: RunLocation, index: Index, sizes_only: bool) -> list[Flaw]:
-    if sizes_only:
-        return check_sizes(place.folder, index.story.blocks)
-    stamps = dict(index.checked.stamps)
-    flaws = check_originals(place.folder, index.story.blocks, stamps)
-    index.checked.remember(stamps)
-    return flaws
-
-
 def _describe_flaw(place: RunLocation, flaw: Flaw) -> str:
     return f"{place.run_id}: {flaw}; {RESTORE}"
 
@@ -171,15 +161,6 @@ def describe_unreadable(place: RunLocation, records: int) -> str:
     line, because a live process may be writing it.
     """
     return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_advise(place)}"
-
-
-def _describe_losses(place: RunLocation, lost: Sequence[Damage]) -> tuple[str, ...]:
-    if not lost:
-        return ()
-    records = sum(each.records_lost for each in lost)
-    places = f" in {len(lost)} places" if len(lost) > 1 else ""
-    what = f"its journal is damaged: {counted(records, 'record')} lost{places} ({describe(lost[0])})"
-    return (f"{place.run_id}: {what}; {_advise(place)}",)
 
 
 def _advise(place: RunLocation) -> str:

@@ -86,20 +86,14 @@ def _examine_store(store: str) -> Iterator[Diagnosis]:
             means = "runs will wait for space when it is full; nothing is lost"
             free = f"{usage.free / (1 << 30):.1f} GiB are free in {store}"
             yield Diagnosis(Finding(free, means, "holdfast gc --keep 5"))
-    for path in _hidden_folders(store):
-        means = "a process died while it made a fork or removed a run; the folder is not a run"
-        what = f"leftover folder {path}"
-        finding = Finding(what, means, "holdfast doctor --fix", safe=True)
-        yield Diagnosis(finding, functools.partial(_remove_hidden_folders, os.path.dirname(path)))
-
-
-def _hidden_folders(store: str) -> Iterator[str]:
+    means = "a process died while it made a fork or removed a run; the folder is not a run"
     for experiment in sorted(os.listdir(store)) if os.path.isdir(store) else ():
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
             path = os.path.join(above, name)
             if name.startswith(".gone-") or (name.startswith(".fork-") and is_abandoned(path)):
-                yield path
+                finding = Finding(f"leftover folder {path}", means, "holdfast doctor --fix", safe=True)
+                yield Diagnosis(finding, functools.partial(_remove_hidden_folders, above))
 
 
 def _remove_hidden_folders(experiment: str) -> None:
@@ -136,8 +130,12 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
         means = "a resume requests again what was lost; the rest is intact"
         yield Diagnosis(Finding(report.tail, means, place.command("resume"), place.run_id, damage=True))
     yield from _examine_files(place, fold, report.flaws)
-    if not is_held(place.folder):
-        yield from _examine_leftovers(place, fold)
+    leftovers = [] if is_held(place.folder) else _find_leftovers(place, fold)
+    if leftovers:
+        what = f"leftover files: {', '.join(map(os.path.basename, leftovers))}"
+        means = "a process died while it wrote them; they hold no recorded data"
+        finding = Finding(what, means, place.command("doctor", "--fix"), place.run_id, True)
+        yield Diagnosis(finding, lambda: _remove_leftover_files(place))
 
 
 def _diagnose_missing_start(place: RunLocation, fold: Fold) -> Finding:
@@ -191,15 +189,6 @@ def _restore_spec_file(place: RunLocation) -> None:
             shutil.rmtree(f"{path}.old", ignore_errors=True)
             os.replace(path, f"{path}.old")
         write_spec_file(place, read_fold(place).story)
-
-
-def _examine_leftovers(place: RunLocation, fold: Fold) -> Iterator[Diagnosis]:
-    found = _find_leftovers(place, fold)
-    if found:
-        what = f"leftover files: {', '.join(map(os.path.basename, found))}"
-        means = "a process died while it wrote them; they hold no recorded data"
-        finding = Finding(what, means, place.command("doctor", "--fix"), place.run_id, True)
-        yield Diagnosis(finding, lambda: _remove_leftover_files(place))
 
 
 def _find_leftovers(place: RunLocation, fold: Fold) -> list[str]:

@@ -26,103 +26,16 @@ _BEGUN_FILES = ("spec.yaml", START_FILE)
 """Written after a run's first record: if one exists, the run had begun."""
 _FILES = (*_BEGUN_FILES, "plan.jsonl.zst", "data.jsonl.zst")
 """A folder with one of these files belongs to a run, even if the journal is lost."""
-_ADJECTIVES = [
-    "amber",
-    "azure",
-    "brisk",
-    "calm",
-    "clear",
-    "coral",
-    "crisp",
-    "deep",
-    "eager",
-    "early",
-    "fair",
-    "fleet",
-    "fresh",
-    "gentle",
-    "golden",
-    "keen",
-    "kind",
-    "light",
-    "lively",
-    "lucid",
-    "mellow",
-    "mild",
-    "noble",
-    "north",
-    "pale",
-    "proud",
-    "quick",
-    "quiet",
-    "rapid",
-    "silver",
-    "small",
-    "smooth",
-    "solid",
-    "still",
-    "sunny",
-    "swift",
-    "tall",
-    "tidy",
-    "true",
-    "vivid",
-    "warm",
-    "wide",
-    "young",
-]
-_NOUNS = [
-    "alder",
-    "ash",
-    "badger",
-    "bay",
-    "beech",
-    "birch",
-    "brook",
-    "cedar",
-    "cove",
-    "crane",
-    "delta",
-    "dune",
-    "elk",
-    "falcon",
-    "finch",
-    "fjord",
-    "fox",
-    "glade",
-    "grove",
-    "hare",
-    "hawk",
-    "heron",
-    "inlet",
-    "isle",
-    "jay",
-    "lake",
-    "larch",
-    "lark",
-    "maple",
-    "marsh",
-    "meadow",
-    "oak",
-    "otter",
-    "owl",
-    "peak",
-    "pine",
-    "plover",
-    "pond",
-    "reef",
-    "ridge",
-    "river",
-    "robin",
-    "seal",
-    "shore",
-    "spruce",
-    "swan",
-    "tide",
-    "vale",
-    "willow",
-    "wren",
-]
+_ADJECTIVES = (
+    "amber azure brisk calm clear coral crisp deep eager early fair fleet fresh gentle golden keen kind light "
+    "lively lucid mellow mild noble north pale proud quick quiet rapid silver small smooth solid still sunny "
+    "swift tall tidy true vivid warm wide young"
+)
+_NOUNS = (
+    "alder ash badger bay beech birch brook cedar cove crane delta dune elk falcon finch fjord fox glade grove "
+    "hare hawk heron inlet isle jay lake larch lark maple marsh meadow oak otter owl peak pine plover pond reef "
+    "ridge river robin seal shore spruce swan tide vale willow wren"
+)
 
 
 class RunLocation(msgspec.Struct, frozen=True):
@@ -203,7 +116,8 @@ def run_location(store: str, experiment: str, run_id: str) -> RunLocation:
 def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | None = None) -> str:
     """An id that sorts by time and is easy to pronounce."""
     chosen = chance or random.SystemRandom()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{chosen.choice(_ADJECTIVES)}-{chosen.choice(_NOUNS)}"
+    adjective, noun = chosen.choice(_ADJECTIVES.split()), chosen.choice(_NOUNS.split())
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{adjective}-{noun}"
 
 
 def runs_in(store: str) -> Iterator[RunLocation]:

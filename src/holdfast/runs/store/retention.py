@@ -8,6 +8,7 @@ If the mirror is removed too, it is removed first: after a crash the folder stil
 finishes both.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -20,7 +21,6 @@ from holdfast.journal import (
     FolderSource,
     Lock,
     MirrorSource,
-    Objects,
     Reader,
     TakeoverTiming,
     journal_folder,
@@ -78,10 +78,11 @@ def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> lis
     every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
     why: dict[str, str] = {}
     newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
-    limit = _days_ago(now or time.time(), policy.older_than_days)
-    for each in every:
-        if limit and each.summary.created < limit:
-            why[each.place.folder] = f"older than {policy.older_than_days:g} days"
+    if policy.older_than_days is not None:
+        seconds = max((now or time.time()) - policy.older_than_days * 86400, 0)
+        limit = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        old = (each.place.folder for each in every if each.summary.created < limit)
+        why = dict.fromkeys(old, f"older than {policy.older_than_days:g} days")
     for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
         runs = [each for each in every if each.place.experiment == experiment]
         for each in runs[: max(len(runs) - (policy.keep or 0), 0)]:
@@ -128,32 +129,21 @@ def remove(doomed: RemovalCandidate) -> None:
         if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
             raise UsageError(f"{doomed.place.run_id} has changed since it was selected; run the command again")
         if doomed.mirror:
-            _remove_or_note_mirror(doomed)
+            # Before the folder is renamed: a crash in between leaves only a harmless note beside the run.
+            objects = open_objects(doomed.mirror)
+            goes = doomed.mirror_goes
+            with contextlib.suppress(StoreError):  # if it cannot be reached, the note is all that can be done
+                goes = goes or read_mirror_status(objects).removed  # a crash interrupted its removal
+            if goes:
+                remove_run(objects, uid_of(FolderSource(doomed.place.folder)), TakeoverTiming(expiry_seconds()))
+                forget_removal(doomed.place)
+            else:
+                note_removal(doomed.place, doomed.mirror)
         hidden = hide_folder(doomed.place.folder)
         remove_note(doomed.place)
     finally:
         lock.release()
     shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _remove_or_note_mirror(doomed: RemovalCandidate) -> None:
-    """Remove the mirror, or note that it stays. Called before the folder is renamed: a crash in between leaves only a
-    harmless note beside the run.
-    """
-    objects = open_objects(doomed.mirror)
-    if doomed.mirror_goes or _is_half_removed(objects):
-        remove_run(objects, uid_of(FolderSource(doomed.place.folder)), TakeoverTiming(expiry_seconds()))
-        forget_removal(doomed.place)
-    else:
-        note_removal(doomed.place, doomed.mirror)
-
-
-def _is_half_removed(objects: Objects) -> bool:
-    """Whether a crash interrupted the removal of the mirror. False if the object store cannot be reached."""
-    try:
-        return read_mirror_status(objects).removed
-    except StoreError:
-        return False
 
 
 def select_in_mirror(url: str) -> RemovalCandidate:
@@ -173,19 +163,14 @@ def select_in_mirror(url: str) -> RemovalCandidate:
 
 
 def with_mirror(doomed: RemovalCandidate, *, goes: bool) -> RemovalCandidate:
-    """Add the URL of the run's mirror. `goes`: whether the mirror is removed as well."""
-    url = _mirror_url(doomed.place)
+    """Add the URL of the run's mirror, if it has one and its spec can be read. `goes`: whether the mirror is removed as
+    well.
+    """
+    url = ""
+    with contextlib.suppress(HoldfastError, OSError, msgspec.ValidationError), Run(doomed.place) as run:
+        mirror = run.spec().mirror
+        url = objects_of(mirror.url, doomed.place).url if mirror is not None else ""
     return msgspec.structs.replace(doomed, mirror=url, mirror_goes=goes and bool(url))
-
-
-def _mirror_url(place: RunLocation) -> str:
-    """The URL of the run in its mirror; empty if it has no mirror, or its spec cannot be read."""
-    try:
-        with Run(place) as run:
-            mirror = run.spec().mirror
-        return objects_of(mirror.url, place).url if mirror is not None else ""
-    except (HoldfastError, OSError, msgspec.ValidationError):
-        return ""
 
 
 def remove_stale_entries() -> tuple[int, int]:
@@ -222,9 +207,3 @@ def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
 
 def _is_removable(summary: RunSummary, policy: RetentionPolicy) -> bool:
     return summary.status == "completed" and not (policy.keep_tagged and summary.tags)
-
-
-def _days_ago(now: float, days: float | None) -> str:
-    if days is None:
-        return ""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(now - days * 86400, 0)))

@@ -76,7 +76,6 @@ class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def executed_by(spec: Spec, source: str) -> Executed:
     """`source`: the spec file that the run was started with, from `run.started`."""
-    models = placed_models(spec).values()
     solvers = [task.solver for task in spec.tasks]
     scorers = [entry for task in spec.tasks for entry in task.scorers]
     servers = [server for solver in solvers for server in servers_in(solver)]
@@ -86,10 +85,21 @@ def executed_by(spec: Spec, source: str) -> Executed:
         *(name for name in map(_name_of, scorers) if name not in BUILT_IN_SCORERS),
     ]
     commands = [*_commands(solvers), *(shlex.join(map(str, each["command"])) for each in servers if "command" in each)]
-    sent = [f"{url}{_variables_of(model)}" for model in models for url in _urls(model)]
+    sent: list[str] = []
+    for model in placed_models(spec).values():
+        late = (name for _, name in variables_in([model.options, model.params]))
+        variables = _with_variables((*key_variables(model), *late), model.headers)
+        urls = model.base_url
+        if not isinstance(urls, list):
+            urls = [urls or f"the server of {model.provider}"] if model.provider != "mock" else []
+        sent += [f"{url}{variables}" for url in urls]
     sent += [f"{each['url']}{_with_variables((), each.get('headers', {}))}" for each in servers if "url" in each]
     sent += [f"{spec.mirror.url} (mirror)"] if spec.mirror is not None else []
-    files = [path for task in spec.tasks for path in _files(task)]
+    files: list[str] = []
+    for task in spec.tasks:
+        files += [task.dataset.path, task.dataset.files_root]
+        files += [task.fewshot.path] if task.fewshot is not None else []
+        files += task.sandbox.files.values() if task.sandbox is not None else []
     return Executed(_distinct(code), os.path.dirname(source), _distinct(commands), _distinct(sent), _distinct(files))
 
 
@@ -108,12 +118,11 @@ def require_trust(place: RunLocation, uid: str, executed: Executed, *, given: bo
         why = "its spec has changed since you last ran it, and not by you"
     else:
         why = f"you did not make it, or not from here (its uid is not in {path})"
-    lines = [
-        f"{place.run_id}: {why}; nothing was executed. Its spec:",
-        *executed.lines(),
-        f"If you trust its author: {_command_with_trust()}",
-    ]
-    raise UsageError("\n".join(lines))
+    arguments = ["holdfast", *sys.argv[1:]]
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # `--` ends the options
+    command = shlex.join([*arguments[:end], OPTION, *arguments[end:]])
+    heading = f"{place.run_id}: {why}; nothing was executed. Its spec:"
+    raise UsageError("\n".join([heading, *executed.lines(), f"If you trust its author: {command}"]))
 
 
 def remember(uid: str, executed: Executed) -> None:
@@ -122,7 +131,13 @@ def remember(uid: str, executed: Executed) -> None:
     try:
         known = _read()
         if line not in known.decode("utf-8", "replace").splitlines():
-            _append(f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n")
+            path = list_path()
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            handle = open_own_file(path, append=True, alone=True)
+            try:
+                os.write(handle, (f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n").encode())
+            finally:
+                os.close(handle)
     except OSError as error:
         reason = error.strerror or error
         logging.getLogger("holdfast").warning(
@@ -170,23 +185,6 @@ def _read() -> bytes:
         return file.read(_LIST_BYTES_MAX)
 
 
-def _append(text: str) -> None:
-    path = list_path()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handle = open_own_file(path, append=True, alone=True)
-    try:
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
-
-
-def _command_with_trust() -> str:
-    """The command line of this process with `--trust` added, before a `--` that ends the options."""
-    arguments = ["holdfast", *sys.argv[1:]]
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return shlex.join([*arguments[:end], OPTION, *arguments[end:]])
-
-
 def _name_of(entry: Any) -> str:
     return str(next(iter(entry), "")) if isinstance(entry, Mapping) else str(entry)
 
@@ -203,29 +201,9 @@ def _commands(value: Any) -> Iterator[str]:
             yield from _commands(each)
 
 
-def _urls(model: Any) -> list[str]:
-    if isinstance(model.base_url, list):
-        return list(model.base_url)
-    return [model.base_url or f"the server of {model.provider}"] if model.provider != "mock" else []
-
-
-def _variables_of(model: Any) -> str:
-    late = (name for _, name in variables_in([model.options, model.params]))
-    return _with_variables((*key_variables(model), *late), model.headers)
-
-
 def _with_variables(keys: Iterable[str], headers: Mapping[str, Any]) -> str:
     names = [*keys, *(name for value in headers.values() for name in _VARIABLE.findall(str(value)))]
     return f" with ${', $'.join(dict.fromkeys(names))}" if names else ""
-
-
-def _files(task: Any) -> Iterator[str]:
-    yield task.dataset.path
-    yield task.dataset.files_root
-    if task.fewshot is not None:
-        yield task.fewshot.path
-    if task.sandbox is not None:
-        yield from task.sandbox.files.values()
 
 
 def _distinct(texts: Iterable[str]) -> tuple[str, ...]:

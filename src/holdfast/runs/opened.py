@@ -1,0 +1,111 @@
+"""`OpenedRun`: a run in a store whose files are checked before anything of it is shown. Its index, damage and status.
+
+The first access brings the derived index in the user's cache up to date and checks the journal, the plan and the data
+for damage; no number is returned before that check. A crash leaves at most a stale index, which the next reader
+updates. Nothing here writes to the run's folder.
+"""
+
+import warnings
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.errors import DamageWarning
+from holdfast.runs.mirror.recovery import TransferProgress
+from holdfast.runs.mirror.remote import find_to_read
+from holdfast.runs.store.damage import DamageReport, find_damage
+from holdfast.runs.store.lookup import RunLocation, not_started_error, suggest_resume_command
+from holdfast.spec import Spec, read_stored_spec
+from holdfast.state import Index, standing_of, status_of
+
+
+class OpenedRun:
+    """One run in a store. Close it, or use it in a `with` statement, to release its index."""
+
+    def __init__(self, place: RunLocation, *, quiet: bool = False, sizes_only: bool = False) -> None:
+        """`quiet`: issue no `DamageWarning`, because the caller shows `damage`. `sizes_only`: check plan and data by
+        size only, without computing digests.
+        """
+        self.place = place
+        self._opened: Index | None = None
+        self._damage = DamageReport()
+        self._quiet = quiet
+        self._sizes_only = sizes_only
+
+    @classmethod
+    def find(cls, store: str, wanted: str, moved: TransferProgress | None = None) -> Self:
+        """`moved` is called with the progress of fetching a run from a mirror."""
+        return cls(find_to_read(store, wanted, moved))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def run_id(self) -> str:
+        return self.place.run_id
+
+    @property
+    def _index(self) -> Index:
+        """The index, opened and brought up to date on first use. Warns once of each damage."""
+        if self._opened is None:
+            # The lock is checked before the journal is read: otherwise a run that ends in between would look damaged.
+            standing = standing_of(self.place.folder)
+            self._opened = Index(self.place.folder)
+            warned = self._damage.sentences
+            self._damage = find_damage(self.place, self._opened, standing, sizes_only=self._sizes_only)
+            for sentence in self._damage.sentences:
+                if not self._quiet and sentence not in warned:
+                    warnings.warn(sentence, DamageWarning, stacklevel=3)
+        return self._opened
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What is missing or changed in the run's files, one sentence each; empty if nothing is."""
+        return self.damage_report.sentences
+
+    @property
+    def damage_report(self) -> DamageReport:
+        self._index  # noqa: B018 - opening it checks the files
+        return self._damage
+
+    def require_whole(self) -> None:
+        """Raise DamagedError if anything is damaged. For verdicts such as `gate`, which missing data could reverse."""
+        if self.damage:
+            self._damage.require_whole()
+
+    def status(self) -> tuple[str, str]:
+        """The status and its reason."""
+        before = self._opened
+        # The lock is checked before the journal is read: otherwise a run that ends in between would look interrupted.
+        standing = standing_of(self.place.folder)
+        if before is not None and (standing.held or before.story.end is None):
+            self.close()  # the run may have progressed, or ended, since the index was brought up to date
+        return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
+
+    @property
+    def has_begun(self) -> bool:
+        """False if the journal has no `run.started` record (yet)."""
+        return self._index.story.started is not None
+
+    def spec(self) -> Spec:
+        """The spec in force. Raises UsageError if the run has not begun."""
+        if not self.has_begun:
+            raise not_started_error(self.place)
+        return read_stored_spec(self._index.story.spec)
+
+    def limits(self) -> dict[str, Any]:
+        """The limits of the whole run (`limits.run`)."""
+        found: dict[str, Any] = msgspec.to_builtins(self.spec().limits.run) if self.has_begun else {}
+        return found
+
+    def suggest_resume_command(self, reason: str) -> str:
+        """The command that continues this run. `reason`: from `status()`."""
+        return suggest_resume_command(self.place, reason, self.spec().limits.run if self.has_begun else None)

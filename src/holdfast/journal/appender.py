@@ -20,7 +20,7 @@ from holdfast.errors import FencedError, WriteFailedError
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.paths import segment_path
 from holdfast.journal.positions import Position
-from holdfast.records import FORMAT, Draft, Fence, Segment, draft, frame, seed_of
+from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
@@ -74,7 +74,14 @@ class Appender:
             try:
                 if self._handle is None:
                     self._start(self._number + 1, ())
-                return self._write(batch)
+                assert self.tip is not None
+                assert self._handle is not None
+                buffers, positions, tip = self._frame(batch, self.tip)
+                wrote = write_all(self._disk, self._handle, buffers)
+                assert wrote == tip.bytes - self.tip.bytes
+                self._disk.sync(self._handle)
+                self.tip = tip  # only after the sync: whatever reads `tip` may acknowledge, mirror or fence up to it
+                return positions
             except OSError as error:
                 self._poison(error)
                 if error.errno in NO_SPACE:
@@ -95,16 +102,6 @@ class Appender:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._disk.close(handle)
-
-    def _write(self, batch: Sequence[Draft]) -> list[Position]:
-        assert self.tip is not None
-        assert self._handle is not None
-        buffers, positions, tip = self._frame(batch, self.tip)
-        wrote = write_all(self._disk, self._handle, buffers)
-        assert wrote == tip.bytes - self.tip.bytes
-        self._disk.sync(self._handle)
-        self.tip = tip  # only after the sync: whatever reads `tip` may acknowledge, mirror or fence up to it
-        return positions
 
     def _frame(self, batch: Sequence[Draft], tip: Fence) -> tuple[list[bytes], list[Position], Fence]:
         at = datetime.fromtimestamp(self._hooks.clock(), UTC).isoformat(timespec="microseconds")[:-6].encode() + b"Z"
@@ -135,7 +132,7 @@ class Appender:
         first = self.tip.n + 1 if self.tip else 1
         header = Segment(FORMAT, self._uid, number, self._epoch, first, self.tip)
         start = Fence(number, 0, first - 1, "")
-        buffers, _, tip = self._frame([draft("segment", header), *opening], start)
+        buffers, _, tip = self._frame([draft(SEGMENT, header), *opening], start)
         path = segment_path(self._folder, number)
         temporary = f"{path}.e{self._epoch}.tmp"
         remove_if_there(self._disk, temporary)

@@ -46,7 +46,15 @@ class BlobStore:
         if isinstance(content, Reference):
             return self._take_over(content)
         known = digests.reference(content)
-        return known if self._has(known) else self._write(content)
+        if self._has(known):
+            return known
+        # Hash again while writing: if the file is changing, the digest must be that of the stored bytes.
+        fingerprint = Fingerprint(content)
+        with self._temporary() as temporary:
+            self._write_pieces(temporary, fingerprint.pieces())
+            stored = fingerprint.reference()
+            self._disk.replace(temporary, blob_path(self._run, stored))
+        return stored
 
     def keep_pieces(self, pieces: Iterable[bytes]) -> str:
         """Store content that comes in pieces, and return its SHA-256. Replaces a damaged blob of that name. Durable
@@ -74,15 +82,6 @@ class BlobStore:
         """Make the names of all blobs durable, also those of an earlier process that died before its `sync`."""
         if files.is_folder(self._folder):
             self._disk.sync_folder(self._folder)
-
-    def _write(self, content: FileContent) -> Reference:
-        """Store content. The digest is computed from the bytes as they are stored, also if the file is changing."""
-        fingerprint = Fingerprint(content)
-        with self._temporary() as temporary:
-            self._write_pieces(temporary, fingerprint.pieces())
-            stored = fingerprint.reference()
-            self._disk.replace(temporary, blob_path(self._run, stored))
-        return stored
 
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
         """Write and sync a file; returns its SHA-256."""
@@ -137,16 +136,13 @@ class BlobStore:
         except FileExistsError:
             pass  # another thread was faster
         except OSError:
-            self._copy_over(reference.digest)
+            try:
+                with self._temporary() as temporary:
+                    self._write_pieces(temporary, read_pieces(self._parent, reference.digest))
+                    self._disk.replace(temporary, blob_path(self._run, reference))
+            except BlobError as error:
+                raise JournalError(str(error)) from error
         return reference
-
-    def _copy_over(self, digest: str) -> None:
-        try:
-            with self._temporary() as temporary:
-                self._write_pieces(temporary, read_pieces(self._parent, digest))
-                self._disk.replace(temporary, os.path.join(self._folder, digest))
-        except BlobError as error:
-            raise JournalError(str(error)) from error
 
     def _has(self, reference: Reference) -> bool:
         return files.is_file(blob_path(self._run, reference))

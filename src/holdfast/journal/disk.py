@@ -7,6 +7,7 @@ absolute strings.
 
 import contextlib
 import errno
+import fcntl
 import os
 import sys
 from collections.abc import Sequence
@@ -92,7 +93,10 @@ class OsDisk:
         os.ftruncate(handle, size)
 
     def sync(self, handle: int) -> None:
-        _flush(handle)
+        if sys.platform == "darwin":
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)  # fsync there does not make the drive write its cache out
+        else:
+            os.fdatasync(handle)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -122,19 +126,6 @@ class OsDisk:
 
 
 OS_DISK = OsDisk()
-
-
-if sys.platform == "darwin":
-    import fcntl
-
-    def _flush(handle: int) -> None:
-        """On macOS fsync leaves the data in the drive's cache. F_FULLFSYNC makes the drive write it out."""
-        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-
-else:
-
-    def _flush(handle: int) -> None:
-        os.fdatasync(handle)
 
 
 def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:

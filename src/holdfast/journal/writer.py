@@ -7,7 +7,7 @@ The thread takes what is queued, writes it, calls sync once, and then acknowledg
 - Memory is bounded by the size of the queue.
 - When the thread ends, for whatever reason, every pending append raises, and so does every later one.
 
-Once a second the thread checks that the run is still its own and that its files are still at their paths (`location`).
+Once a second the thread checks that the run is still its own and that its files are still at their paths (`lock`).
 A crash loses only records that were not acknowledged.
 """
 
@@ -34,7 +34,8 @@ from holdfast.errors import (
 )
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.mirror.uploader import BEAT_SECONDS, MirrorUploader, UploadSettings
+from holdfast.journal.mirror.heartbeat import BEAT_SECONDS
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects
 from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
@@ -128,6 +129,50 @@ async def open_writer(
     return Writer(parts, settings, asyncio.get_running_loop())
 
 
+class _QueueSpace:
+    """Counts the queued bytes, and lets callers wait in order until theirs fit. Used in the event loop only."""
+
+    def __init__(self, bytes_max: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_open = True
+        self.queued = 0
+        self._bytes_max = bytes_max
+        self._loop = loop
+        self._promised = 0  # bytes of callers that were woken and have not queued their records yet
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record can be queued at once. Not if others wait: a small record must not overtake a large one."""
+        return not self._waiters and self._fits(size)
+
+    async def wait(self, size: int) -> None:
+        """Wait for room. Also returns when the journal closes, so the caller checks `is_open`."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if (size, turn) in self._waiters:
+                self._waiters.remove((size, turn))
+            self._loop.call_soon(self.admit)  # the ones behind it may fit now
+            raise
+        self._promised -= size
+
+    def admit(self) -> None:
+        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
+        while self._waiters:
+            size, turn = self._waiters[0]
+            if self.is_open and not self._fits(size):
+                return
+            self._waiters.popleft()
+            if not turn.done():
+                self._promised += size
+                turn.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        taken = self.queued + self._promised
+        return taken == 0 or taken + size <= self._bytes_max  # an empty queue takes a record of any size
+
+
 class Writer:
     """One run's journal, open to append. Belongs to the event loop that opened it."""
 
@@ -137,12 +182,9 @@ class Writer:
         self._loop = loop
         self._appender = parts.opened.appender
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._queued_bytes = 0
-        self._promised_bytes = 0
-        self._space_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._space = _QueueSpace(options.queue_bytes, loop)
         self.commits = Durations()
         """How long callers of `append` waited for their records to become durable."""
-        self._open = True
         self._stopped: StoppedError | None = None
         self._on_failure: list[Callable[[], None]] = []
         self._in_hand: list[_Waiting] = []
@@ -208,15 +250,15 @@ class Writer:
         Cancelling it while it waits for space in the queue saves nothing. Cancelled later, the record is still saved.
         """
         size = record.size
-        if not self._open:
+        if not self._space.is_open:
             raise self._refusal()
         began = time.monotonic()
-        if self._space_waiters or not self._fits(size):
-            await self._wait_for_space(size)
-            if not self._open:
+        if not self._space.has_room(size):
+            await self._space.wait(size)
+            if not self._space.is_open:
                 raise self._refusal()
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
-        self._queued_bytes += size
+        self._space.queued += size
         self._queue.put((record, acknowledged))
         position = await acknowledged
         self.commits.add(time.monotonic() - began)
@@ -227,8 +269,8 @@ class Writer:
 
         It may exceed the queue's limit, but it is counted, so the next `append` waits.
         """
-        if self._open:
-            self._queued_bytes += record.size
+        if self._space.is_open:
+            self._space.queued += record.size
             self._queue.put((record, None))
 
     async def close(self, *, seal_last: bool = False) -> None:
@@ -238,10 +280,10 @@ class Writer:
         run: then the records since the takeover are void.
         """
         if not self._parts.closing.is_set():
-            self._open = False
+            self._space.is_open = False
             self._parts.closing.set()
             self._queue.put(None)
-            self._admit()  # callers that still wait for space wake up and raise
+            self._space.admit()  # callers that still wait for space wake up and raise
         await asyncio.shield(self._ended)
         await asyncio.to_thread(self._release_all, seal_last and self._stopped is None)
         self._fail_held()
@@ -250,40 +292,13 @@ class Writer:
         if self._stopped is not None:
             raise self._stopped
 
-    # In the event loop: count queued bytes, wake waiting callers.
-
-    def _fits(self, size: int) -> bool:
-        taken = self._queued_bytes + self._promised_bytes
-        return taken == 0 or taken + size <= self._options.queue_bytes
+    # In the event loop: acknowledge records, raise in callers.
 
     def _refusal(self) -> StoppedError:
         """A new error for each caller: an exception that is raised twice collects both tracebacks."""
         if self._stopped is None:
             return StoppedError(f"{self._parts.folder}: the journal is closed")
         return type(self._stopped)(str(self._stopped))
-
-    async def _wait_for_space(self, size: int) -> None:
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._space_waiters.append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if (size, turn) in self._space_waiters:
-                self._space_waiters.remove((size, turn))
-            self._loop.call_soon(self._admit)  # the ones behind it may fit now
-            raise
-        self._promised_bytes -= size
-
-    def _admit(self) -> None:
-        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
-        while self._space_waiters:
-            size, turn = self._space_waiters[0]
-            if self._open and not self._fits(size):
-                return
-            self._space_waiters.popleft()
-            if not turn.done():
-                self._promised_bytes += size
-                turn.set_result(None)
 
     def _hold(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         """Keep a locally durable batch unacknowledged until the mirror has it too (`mirror.wait`)."""
@@ -307,7 +322,7 @@ class Writer:
         if self.mirror is not None:
             self._release(self.mirror.mirrored)
         for (record, acknowledged), _ in self._held:
-            self._queued_bytes -= record.size
+            self._space.queued -= record.size
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_exception(
                     self._fenced()
@@ -338,13 +353,13 @@ class Writer:
 
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
-            self._queued_bytes -= record.size
+            self._space.queued -= record.size
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_result(position)
-        self._admit()
+        self._space.admit()
 
     def _end(self, failure: JournalError | None) -> None:
-        self._open = False
+        self._space.is_open = False
         if failure is not None:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
             for _, acknowledged in self._in_hand + self._drain():
@@ -353,7 +368,7 @@ class Writer:
             self._fail_held()
             for call in self._on_failure:
                 call()
-        self._admit()
+        self._space.admit()
         self._ended.set_result(None)
 
     def _drain(self) -> list[_Waiting]:

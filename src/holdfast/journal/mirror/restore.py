@@ -54,7 +54,15 @@ def restore(
     heads = _Heads(lossy=lossy)
     uids = {source.place: uid for source in every if (uid := _uid_of(source, heads))}
     if not uids:
-        raise heads.problem or _error_for_nothing(sources)
+        if heads.problem is not None:
+            raise heads.problem
+        places = ", ".join(source.place for source in sources)
+        if any(source.pieces() for source in sources):
+            raise JournalError(
+                f"{places}: no beginning of any segment can be read, so nothing tells whose records these are; "
+                "recover the run from another copy"
+            )
+        raise JournalError(f"{places}: there is no journal to recover")
     uid = uids.get(run) or next(iter(uids.values()))
     for place, found in uids.items():
         if found != uid:
@@ -133,14 +141,9 @@ def _uid_of(source: Source, heads: _Heads) -> str:
     if votes:
         return votes.most_common(1)[0][0]
     found_uid = next((found.segment.run for piece in first if (found := heads.of(source, piece))), "")
-    return found_uid or _uid_of_copy(source)
-
-
-def _uid_of_copy(source: Source) -> str:
-    """The uid in started.jsonl, for a journal whose headers are all lost."""
-    if not source.pieces() or START_FILE not in source.files():
-        return ""
-    return parse_start(b"".join(source.read(START_FILE))).uid
+    if found_uid or not source.pieces() or START_FILE not in source.files():
+        return found_uid
+    return parse_start(b"".join(source.read(START_FILE))).uid  # all headers are lost
 
 
 def _refuse_diverged(sources: Sequence[Source], uid: str, heads: _Heads) -> None:
@@ -183,16 +186,6 @@ def _proven_epochs(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
     for epoch, pieces in mine.items():
         if any((found := heads.of(source, piece)) and _is_of(found, uid, epoch) for piece in pieces):
             yield epoch
-
-
-def _error_for_nothing(sources: Sequence[Source]) -> JournalError:
-    places = ", ".join(source.place for source in sources)
-    if any(source.pieces() for source in sources):
-        return JournalError(
-            f"{places}: no beginning of any segment can be read, so nothing tells whose records these are; "
-            "recover the run from another copy"
-        )
-    return JournalError(f"{places}: there is no journal to recover")
 
 
 def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:

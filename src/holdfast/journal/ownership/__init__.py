@@ -10,7 +10,7 @@
 - Epoch: the number of one ownership of a run. It grows with every opening, and each segment header records it.
 - Fence: the last record of the older epoch that the new epoch accepts, stored in the header of its first segment.
   Records behind the fence are void. So a late write of a process that lost the run can never count.
-- Location (`location`): checks that the open files are still the ones at their paths, because a lock on a deleted file
+- Location (`lock`): checks that the open files are still the ones at their paths, because a lock on a deleted file
   protects nothing.
 
 A crash leaves at most an old lease, term or claim. The next process recognises it as dead, or waits until it expires.

@@ -34,7 +34,7 @@ import msgspec
 
 from holdfast.errors import HeldError, WriteFailedError
 from holdfast.files import open_folder, open_or_create
-from holdfast.journal.ownership.lease import Lease, is_gone, is_held_by_lease, read_lease, this_process
+from holdfast.journal.ownership.lease import is_gone, is_held_by_lease, read_lease, this_process
 from holdfast.journal.ownership.terms import TERMS, Term
 
 CHECK_SECONDS = 1.0
@@ -180,7 +180,10 @@ class Lock:
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
-                holder = _describe_holder(self._handle)
+                process = lock_owner(self._handle)
+                # Name it only if it is certain: it may be in another container, or a child inherited the lock.
+                is_known = process and os.path.exists(f"/proc/{process}")
+                holder = f" (process {process} on {os.uname().nodename})" if is_known else ""
                 self.forget()
                 raise HeldError(
                     f"{run} is being written by another live process{holder}; wait for it, or stop it with: "
@@ -273,7 +276,10 @@ class Lock:
     def _refuse_live_holder(self, run: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         """Raise HeldError if a process that locked another file at this path still writes a heartbeat."""
         lease = read_lease(run)
-        if self._term is not None or lease is None or not _may_be_held(lease, self.inode):
+        if self._term is not None or lease is None or lease.released or lease.holder == this_process():
+            return
+        # Leases of older versions have lock 0: for them only the flock decides.
+        if lease.lock in (0, self.inode) or is_gone(lease.holder):
             return
         end = clock() + BEAT_WATCH_SECONDS
         while clock() < end:
@@ -284,15 +290,6 @@ class Lock:
                     "deleted or replaced; that process stops as soon as it notices: run this command again then"
                 )
             sleep(_PAUSE_SECONDS)
-
-
-def _may_be_held(lease: Lease, inode: int) -> bool:
-    """Whether the lease's process locked another file and may still run. Leases of older versions have lock 0: for
-    them only the flock decides.
-    """
-    if lease.released or lease.lock in (0, inode) or lease.holder == this_process():
-        return False
-    return not is_gone(lease.holder)
 
 
 def _forget_all() -> None:
@@ -313,14 +310,6 @@ def lock_owner(handle: int) -> int:
             return writer_of(place, lines)
     except OSError:
         return 0
-
-
-def _describe_holder(handle: int) -> str:
-    """The process to stop, for an error message; empty if it is not known for certain."""
-    process = lock_owner(handle)
-    if not process or not os.path.exists(f"/proc/{process}"):  # in another container, or a child inherited the lock
-        return ""
-    return f" (process {process} on {os.uname().nodename})"
 
 
 def writer_of(place: str, lines: Iterable[str]) -> int:

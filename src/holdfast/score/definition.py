@@ -186,7 +186,11 @@ def scorer(
         return msgspec.structs.replace(
             function, name=name or function.name, group=group or function.group, check=check or function.check
         )
-    full_name = name or _name_of(function)
+    innermost: Any = function
+    while isinstance(innermost, functools.partial):
+        innermost = innermost.func
+    own_name = getattr(innermost, "__name__", type(innermost).__name__)
+    full_name = name or ("lambda" if own_name == "<lambda>" else own_name)
     return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check)
 
 
@@ -241,13 +245,6 @@ def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:
     if found is None:
         raise ValueError(f"the target {shorten(target)!r} does not contain what extract_target looks for")
     return found
-
-
-def _name_of(function: Function) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return "lambda" if name == "<lambda>" else name
 
 
 def _takes_ctx(function: Function, name: str) -> bool:

@@ -150,8 +150,13 @@ class ModelServer:
         try:
             parsed = protocol.read(raw, path)
         except (msgspec.DecodeError, UnicodeDecodeError, BadRequestError) as error:
-            return self._refuse_bad(protocol, raw, error)
-        self._keep(request, raw)
+            self._counts.arrive(xxhash.xxh3_64_hexdigest(raw))
+            self._counts.leave()
+            return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
+        if self.behaviour.kept:
+            self._kept.append(Seen(dict(request.headers), msgspec.json.decode(raw)))
+            while len(self._kept) > self.behaviour.kept:
+                self._kept.popleft()
         digest = digest_of(parsed.model, parsed.messages)
         arrival = self._counts.arrive(digest)
         try:
@@ -187,17 +192,6 @@ class ModelServer:
         parsed = protocol.read(encode(body), path)
         digest = digest_of(parsed.model, parsed.messages)
         return protocol.body(ServerAnswer(digest, parsed.model, answer_for(self.behaviour, parsed.messages, digest)))
-
-    def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
-        if self.behaviour.kept:
-            self._kept.append(Seen(dict(request.headers), msgspec.json.decode(raw)))
-            while len(self._kept) > self.behaviour.kept:
-                self._kept.popleft()
-
-    def _refuse_bad(self, protocol: ServerProtocol, raw: bytes, error: Exception) -> web.StreamResponse:
-        self._counts.arrive(_digest(raw))
-        self._counts.leave()
-        return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
 
     async def _respond(
         self, request: web.BaseRequest, protocol: ServerProtocol, parsed: ServerRequest, arrival: Arrival
@@ -284,10 +278,6 @@ def _protocol_at(path: str) -> ServerProtocol | None:
     return next((protocol for end, protocol in _PROTOCOLS.items() if path.endswith(end)), None)
 
 
-def _digest(content: bytes) -> str:
-    return xxhash.xxh3_64_hexdigest(content)
-
-
 def _misshape(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
     """The body as a fault changes it, still a valid answer."""
     kind = fault.kind
@@ -313,7 +303,9 @@ def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) ->
     refusal = protocol.refusals.get(fault.kind)
     if refusal is None:
         status = _STATUSES.get(fault.kind) or int(fault.kind)
-        refusal = Refusal(status, f"test server fault {status}{_key_in(request) if status == 401 else ''}")
+        given = [request.headers.get(name, "") for name in ("Authorization", "x-api-key", "x-goog-api-key")]
+        key = f", incorrect API key provided: {''.join(given).removeprefix('Bearer ')}" if status == 401 else ""
+        refusal = Refusal(status, f"test server fault {status}{key}")
     if fault.kind == "429-retry-after":
         refusal = msgspec.structs.replace(refusal, retry_after=fault.retry_after)
     if fault.kind == "429-retry-date":
@@ -323,11 +315,6 @@ def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) ->
     if refusal.retry_after:
         response.headers["Retry-After"] = refusal.retry_after
     return response
-
-
-def _key_in(request: web.BaseRequest) -> str:
-    given = [request.headers.get(name, "") for name in ("Authorization", "x-api-key", "x-goog-api-key")]
-    return f", incorrect API key provided: {''.join(given).removeprefix('Bearer ')}"
 
 
 def _abort(request: web.BaseRequest) -> web.Response:

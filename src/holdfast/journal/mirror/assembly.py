@@ -86,7 +86,10 @@ def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> S
         if sum(number in each for each in held.values()) > 1:  # it may belong to any of these epochs
             void += layers
         else:
-            near = segments.get(number) or ChosenSegment(_epoch_near(number, segments), number, ())
+            # Its epoch is that of the segment before it or, for the first segment, of the one after it.
+            at = max((each for each in segments if each < number), default=min(segments, default=None))
+            epoch = UNKNOWN if at is None else segments[at].epoch
+            near = segments.get(number) or ChosenSegment(epoch, number, ())
             segments[number] = msgspec.structs.replace(near, layers=(*layers, *near.layers))
     pieces = tuple(piece for layer in void for piece in layer.pieces)
     return SegmentChoice(tuple(segments[number] for number in sorted(segments)), pieces)
@@ -102,14 +105,6 @@ def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
         for (epoch, number), pieces in mine.items():
             held.setdefault(epoch, {}).setdefault(number, []).append(Layer(source, tuple(pieces)))
     return held
-
-
-def _epoch_near(number: int, segments: Mapping[int, ChosenSegment]) -> int:
-    """The epoch of the segment before this number, or, for the first segment, of the one after it."""
-    before = [each for each in segments if each < number]
-    if before:
-        return segments[max(before)].epoch
-    return segments[min(segments)].epoch if segments else UNKNOWN
 
 
 def _fits(epoch: int, number: int, segments: Mapping[int, ChosenSegment]) -> bool:

@@ -224,7 +224,8 @@ async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Call
         try:
             answer = await ctx.generate(messages, role=role)
         except HoldfastError as error:
-            if left and _is_malformed_response(error):
+            failure = getattr(error, "failure", None)
+            if left and isinstance(failure, Failure) and failure.kind == "malformed":
                 continue
             raise
         try:
@@ -241,11 +242,6 @@ async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Call
                 {"role": "user", "content": f"This cannot be used: {error}. Reply with the JSON object alone."},
             ]
     raise AssertionError("unreachable")
-
-
-def _is_malformed_response(error: HoldfastError) -> bool:
-    failure = getattr(error, "failure", None)
-    return isinstance(failure, Failure) and failure.kind == "malformed"
 
 
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from holdfast import files
 from holdfast.datasets import FileContent, Fingerprint, ReferenceCache
 from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_pieces
 from holdfast.records import Reference, parse_reference
 
 FOLDER = "blobs"
@@ -85,16 +85,14 @@ class BlobStore:
 
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
         """Write and sync a file; returns its SHA-256."""
-        remove_if_there(self._disk, temporary)
-        handle = self._disk.create(temporary)
         digest = hashlib.sha256()
-        try:
+
+        def hashed() -> Iterator[bytes]:
             for piece in pieces:
                 digest.update(piece)
-                write_all(self._disk, handle, [piece])
-            self._disk.sync(handle)  # before the caller's rename: a file with a final name must be whole
-        finally:
-            self._disk.close(handle)
+                yield piece
+
+        write_pieces(self._disk, temporary, hashed())  # synced before the caller's rename: a final name is whole
         return digest.hexdigest()
 
     @contextlib.contextmanager

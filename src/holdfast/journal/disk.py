@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from holdfast import files
@@ -142,15 +142,23 @@ def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
     return total
 
 
-def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
-    """Replace a small file atomically: readers of `path` see the old bytes or the new, also after a power loss."""
-    remove_if_there(disk, temporary)
-    handle = disk.create(temporary)
+def write_pieces(disk: Disk, path: str, pieces: Iterable[bytes]) -> None:
+    """Write and sync a file; one of that name is removed first. A crash leaves a partial file, so the name must be one
+    that readers do not trust, and the caller renames it.
+    """
+    remove_if_there(disk, path)
+    handle = disk.create(path)
     try:
-        write_all(disk, handle, [data])
-        disk.sync(handle)  # before the rename: else a power loss could leave the new name with empty content
+        for piece in pieces:
+            write_all(disk, handle, [piece])
+        disk.sync(handle)
     finally:
         disk.close(handle)
+
+
+def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
+    """Replace a small file atomically: readers of `path` see the old bytes or the new, also after a power loss."""
+    write_pieces(disk, temporary, [data])  # synced before the rename: else a power loss could leave an empty file
     disk.replace(temporary, path)  # a crash before this line leaves the old file and a leftover temporary
     disk.sync_folder(os.path.dirname(path))
 

@@ -49,11 +49,8 @@ def describe_store_error(error: Exception, environ: Mapping[str, str] | None = N
     if message == _CREDENTIALS:
         return message
     # Redact secrets of the environment: a store or a proxy may repeat parts of the request in its error.
-    named = (
-        value
-        for name, value in (os.environ if environ is None else environ).items()
-        if _SECRET_NAMES.search(name.upper())
-    )
+    variables = os.environ if environ is None else environ
+    named = (value for name, value in variables.items() if _SECRET_NAMES.search(name.upper()))
     message = redact(message, (value for value in named if len(value) >= _SECRET_CHARACTERS_MIN))
     return message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…"
 

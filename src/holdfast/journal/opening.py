@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
-from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
+from holdfast.journal.disk import Disk, NotAFileError, write_all, write_pieces
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.reader import Reader, end_of
@@ -231,14 +231,8 @@ def _quarantine(disk: Disk, folder: str, path: str, first: int, last: int | None
         end = disk.size(source) if last is None else last
         name = f"{os.path.basename(path)}.{first}-{end}"
         target = os.path.join(target_folder, name)
-        remove_if_there(disk, target)
-        handle = disk.create(target)
-        try:
-            for at in range(first, end, PIECE_BYTES):
-                write_all(disk, handle, [disk.read(source, at, min(PIECE_BYTES, end - at))])
-            disk.sync(handle)
-        finally:
-            disk.close(handle)
+        offsets = range(first, end, PIECE_BYTES)
+        write_pieces(disk, target, (disk.read(source, at, min(PIECE_BYTES, end - at)) for at in offsets))
     finally:
         disk.close(source)
     disk.sync_folder(target_folder)  # the copy must not lose its name: the caller removes the original next

@@ -7,6 +7,7 @@ and reading raises StaleCursorError. Records that the journal has lost, but star
 order, after the damage.
 """
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from holdfast.journal.scan import (
     RECORD_START,
     Scanner,
     SegmentContent,
+    is_record_end,
     line_at,
     open_segment,
     read_line,
@@ -191,16 +193,11 @@ class Reader:
 
     def _check_cursor(self, file: SegmentFile | None) -> None:
         """StaleCursorError unless the cursor's record still ends at the cursor's offset."""
-        tail = b',"x":"%b"}\n' % self.cursor.x.encode()
-        found = b""
-        if file is not None and file.number == self.cursor.segment and self.cursor.offset >= len(tail):
-            content = open_segment(self._disk, file.path)
-            try:
-                pieces = content.pieces(self.cursor.offset - len(tail), self.cursor.offset)
-                found = b"".join(piece.data for piece in pieces)
-            finally:
-                content.close()
-        if found != tail:
+        found = False
+        if file is not None and file.number == self.cursor.segment:
+            with contextlib.closing(open_segment(self._disk, file.path)) as content:
+                found = is_record_end(content, self.cursor.offset, self.cursor.x)
+        if not found:
             raise self._stale(f"record {self.cursor.n} does not end at byte {self.cursor.offset}")
         self._checked = True
 

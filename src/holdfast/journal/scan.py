@@ -10,6 +10,7 @@ not distinguish plain and sealed segments. Nothing here writes.
 """
 
 import bisect
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -190,11 +191,8 @@ class SealedContent:
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
     """The line at `offset` with its newline, at most `limit` bytes. Unpacks only the frames that hold it."""
-    content = open_segment(disk, path, piece_bytes=LOOKUP_BYTES)
-    try:
+    with contextlib.closing(open_segment(disk, path, piece_bytes=LOOKUP_BYTES)) as content:
         return line_at(content, offset, limit)
-    finally:
-        content.close()
 
 
 def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
@@ -211,6 +209,12 @@ def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
         if size > limit:
             break
     return b"".join(parts)[:limit]
+
+
+def is_record_end(content: SegmentContent, offset: int, x: str) -> bool:
+    """Whether a record with the checksum `x` ends at `offset`. Reads only the last bytes of the record."""
+    tail = b',"x":"%b"}\n' % x.encode()
+    return b"".join(piece.data for piece in content.pieces(max(offset - len(tail), 0), offset)) == tail
 
 
 _KEY = re.compile(rb'"k":("(?:[^"\\]|\\.)*")')

@@ -5,6 +5,7 @@ hold one segment, a whole sealed file with the right name is preferred, then a p
 another copy of a segment, is a stray: it is reported and never read. Nothing here writes.
 """
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -162,11 +163,8 @@ def is_whole_file(disk: Disk, path: str) -> bool:
         handle = disk.open(path)
     except NotAFileError:
         return False
-    content = SealedContent(disk, handle)
-    try:
+    with contextlib.closing(SealedContent(disk, handle)) as content:
         return content.is_whole()
-    finally:
-        content.close()
 
 
 def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -> Header | None:

@@ -161,14 +161,11 @@ def _check_file(
     """Check what reading records cannot show: changed bytes that hold no record, and void bytes. `recorded`: segments
     whose losses are recorded.
     """
-    content = open_segment(disk, file.path)
-    try:
+    with contextlib.closing(open_segment(disk, file.path)) as content:
         if isinstance(content, SealedContent) and not content.is_whole():
             messages = errors if file.number not in recorded else warnings
             messages.append(f"{file.path}: the sealed file has changed since it was written")
         warnings += _describe_void(content, file, successors)
-    finally:
-        content.close()
 
 
 def describe_voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str]:

@@ -282,30 +282,28 @@ class Box:
         async with self._making:
             self.check_open()
             self._used = True
-            if self._folder is None or not self._is_current:
-                await self._restore_folder()
+            if self._folder is not None and self._is_current:
+                return self._folder
+            if self.lost is not None:
+                raise self.lost
+            if self._delivered_changes:
+                state, noted = self._known.state, self._delivered_changes
+                self._known = FolderSnapshot(
+                    await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
+                )
+                self._delivered_changes = []
+            begun = self._known.state.entries or self._known.state.lost  # every first call records at least the folders
+            first = {} if begun else await self._first_files()
+            try:
+                self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
+            except LostFilesError as error:
+                self._lose(error)
+                raise
+            except OSError as error:
+                raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
+            self._is_current = True
             assert self._folder is not None
             return self._folder
-
-    async def _restore_folder(self) -> None:
-        if self.lost is not None:
-            raise self.lost
-        if self._delivered_changes:
-            state, noted = self._known.state, self._delivered_changes
-            self._known = FolderSnapshot(
-                await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
-            )
-            self._delivered_changes = []
-        begun = self._known.state.entries or self._known.state.lost  # every first call records at least the folders
-        first = {} if begun else await self._first_files()
-        try:
-            self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
-        except LostFilesError as error:
-            self._lose(error)
-            raise
-        except OSError as error:
-            raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
-        self._is_current = True
 
     def _lose(self, error: LostFilesError) -> None:
         """Mark the files as lost: the attempt fails, even if its solver catches the error."""

@@ -198,7 +198,7 @@ def requires(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
     """Decorate a scorer that needs the packages of an extra. It runs in a thread, because imports may take seconds."""
 
     def decorate(made: Scorer) -> Scorer:
-        slow = None if inspect.iscoroutinefunction(made.function) else _always
+        slow: Slow | None = None if inspect.iscoroutinefunction(made.function) else lambda text, /, **_: True
         return msgspec.structs.replace(made, packages=packages, extra=extra, slow=slow)
 
     return decorate
@@ -230,10 +230,6 @@ def arguments_after(function: Function, given: int) -> tuple[dict[str, inspect.P
 def shorten(text: str) -> str:
     """Shorten a text for a score's reason."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-def _always(text: str, /, **_: Any) -> bool:
-    return True
 
 
 def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:

@@ -148,9 +148,9 @@ def serve() -> None:
     """Main loop of the child: serve calls until the pipe is closed."""
     import resource
 
-    for kind, most in ((resource.RLIMIT_DATA, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
+    for limit, most in ((resource.RLIMIT_DATA, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(ValueError, OSError):  # a lower limit is already in force
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(limit, (most, most))
     requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library that prints must not write into the protocol
     while head := requests.read(_HEAD_BYTES):

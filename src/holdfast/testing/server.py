@@ -159,9 +159,17 @@ class ModelServer:
                 self._kept.popleft()
         digest = digest_of(parsed.model, parsed.messages)
         arrival = self._counts.arrive(digest)
+        load = self.behaviour.load
         try:
-            if not self._load_state.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
-                return self._refuse_more(protocol)
+            if not self._load_state.takes(load, self._counts.in_flight, time.monotonic()):
+                # At once, without latency: an overloaded server does that too.
+                self._counts.faults[str(load.status)] += 1
+                body = protocol.error_body(Refusal(load.status, "more than the test server accepts"))
+                refused = _json(body, load.status)
+                if load.retry_after:
+                    refused.headers["Retry-After"] = load.retry_after
+                refused.headers.update(self._load_state.headers(load))
+                return refused
             await self._load_state.enter(self.behaviour.load)
             try:
                 seconds = latency_for(self.behaviour, arrival)
@@ -175,16 +183,6 @@ class ModelServer:
             return response
         finally:
             self._counts.leave()
-
-    def _refuse_more(self, protocol: ServerProtocol) -> web.StreamResponse:
-        """Reject a request at once, without latency: an overloaded server does that too."""
-        load = self.behaviour.load
-        self._counts.faults[str(load.status)] += 1
-        response = _json(protocol.error_body(Refusal(load.status, "more than the test server accepts")), load.status)
-        if load.retry_after:
-            response.headers["Retry-After"] = load.retry_after
-        response.headers.update(self._load_state.headers(load))
-        return response
 
     def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The response body of one request of a job."""

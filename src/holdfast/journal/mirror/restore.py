@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import JournalError, StoreError
 from holdfast.files import status_of
-from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, write_pieces
 from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
 from holdfast.journal.mirror.assembly import Assembler, SegmentChoice, choose
 from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
@@ -89,15 +89,8 @@ def uid_of(source: Source) -> str:
 
 
 def fetch_file(source: Source, name: str, path: str) -> None:
-    """Write a durable copy of a source's file to `path`, replacing what is there. StoreError leaves a partial file."""
-    remove_if_there(OS_DISK, path)
-    handle = OS_DISK.create(path)
-    try:
-        for data in source.read(name):
-            write_all(OS_DISK, handle, [data])
-        OS_DISK.sync(handle)
-    finally:
-        OS_DISK.close(handle)
+    """Write a durable copy of a source's file to `path`, replacing what is there. An error may leave a partial file."""
+    write_pieces(OS_DISK, path, source.read(name))
 
 
 class _Head(msgspec.Struct, frozen=True):

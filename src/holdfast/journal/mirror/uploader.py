@@ -150,9 +150,8 @@ class MirrorUploader:
             self._wake.clear()
             last = self._closing.is_set()
             try:
-                self._heartbeat.beat(
-                    self.mirrored
-                )  # first: a process that was paused must learn whether it still owns the run
+                # Beat first: a process that was paused must learn whether it still owns the run.
+                self._heartbeat.beat(self.mirrored)
                 self._send()
                 self._heartbeat.beat(self.mirrored, ended=last)
                 failures = 0
@@ -206,7 +205,12 @@ class MirrorUploader:
             if file.number > tip.segment:
                 break
             sent = self._segments.setdefault((epoch, file.number), _Sent())
-            end = self._end_of(file, successor, tip)
+            # How far its bytes count: to its fence, or to the last acknowledged record.
+            end = None if successor is None else fence_between(file, successor)
+            if end is None and file.number == tip.segment:
+                end = tip
+            elif end is None:  # its fence is damaged
+                end = Fence(file.number, _size_of(file.path) if not file.sealed else 0, 0, "")
             if not sent.sealed:
                 self._send_segment(file, epoch, sent, end)
             self._confirm(end.n)
@@ -214,15 +218,6 @@ class MirrorUploader:
             self._objects.put(name, data)
             files[name] = self._put[name] = state
         self._caught_up_at = time.monotonic()
-
-    def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
-        """How far a segment's bytes count: to its fence, or to the last acknowledged record."""
-        fence = None if successor is None else fence_between(file, successor)
-        if fence is not None:
-            return fence
-        if file.number == tip.segment:
-            return tip
-        return Fence(file.number, _size_of(file.path) if not file.sealed else 0, 0, "")  # its fence is damaged
 
     def _send_segment(self, file: SegmentFile, epoch: int, sent: _Sent, end: Fence) -> None:
         if file.sealed:

@@ -156,9 +156,13 @@ class _Pairwise(_Judging, frozen=True, kw_only=True):
     async def _prefers(self, judge: str, sample: Sample, pair: tuple[str, str], ctx: JudgeContext) -> Opinion:
         orders = (pair, pair[::-1]) if self.swap else (pair,)
         questions = [self._question(sample, *order) for order in orders]
-        return _combine_orders(
-            await _gather([_ask(ctx, judge, each, _parse_comparison, self.ask_again) for each in questions])
-        )
+        verdicts = await _gather([_ask(ctx, judge, each, _parse_comparison, self.ask_again) for each in questions])
+        values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in verdicts]
+        if len(values) == 2:
+            values[1] = 1.0 - values[1]  # the two texts were swapped
+            if abs(values[0] - values[1]) == 1.0:
+                return Opinion(0.5, f"it chose by the order: {verdicts[0][1]} / {verdicts[1][1]}")
+        return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in verdicts if reason))
 
     def _question(self, sample: Sample, first: str, second: str) -> list[Message]:
         parts = {"Question": _as_text(sample.input), "Answer A": first or "(empty)", "Answer B": second or "(empty)"}
@@ -290,16 +294,6 @@ def _parse_comparison(text: str) -> tuple[str, str]:
     if better not in ("a", "b", "tie"):
         raise _UnusableReply(f"'better' is {found.get('better')!r}, not A, B or tie")
     return better, str(found.get("reason") or "")
-
-
-def _combine_orders(verdicts: Sequence[tuple[str, str]]) -> Opinion:
-    """Combine the verdicts of both orders; in the second the two texts are swapped."""
-    values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in verdicts]
-    if len(values) == 2:
-        values[1] = 1.0 - values[1]
-        if abs(values[0] - values[1]) == 1.0:
-            return Opinion(0.5, f"it chose by the order: {verdicts[0][1]} / {verdicts[1][1]}")
-    return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in verdicts if reason))
 
 
 def _parse_object(text: str) -> dict[str, Any]:

@@ -126,8 +126,8 @@ class Appender:
     def _start(self, number: int, opening: Sequence[Draft]) -> None:
         """Create a segment. Its header and opening records are synced under a temporary name before it gets its own.
 
-        A crash before `publish` leaves a temporary file that the next opening removes; after it, an empty but valid
-        segment.
+        FencedError if its name exists: another writer has started this segment. A crash before `publish` leaves a
+        temporary file that the next opening removes; after it, an empty but valid segment.
         """
         first = self.tip.n + 1 if self.tip else 1
         header = Segment(FORMAT, self._uid, number, self._epoch, first, self.tip)
@@ -140,7 +140,15 @@ class Appender:
         try:
             write_all(self._disk, handle, buffers)
             self._disk.sync(handle)  # the content before the name: a segment that exists has a valid header
-            self._publish(temporary, path)
+            try:
+                self._disk.publish(temporary, path)
+            except FileExistsError as error:
+                raise FencedError(f"{path} was made by another writer: this one has lost the run and stops") from error
+            try:
+                self._disk.sync_folder(self._folder)  # before any record is acknowledged in it
+            except OSError:
+                self._disk.remove(path)  # the name may not survive a power loss, so no record may depend on it
+                raise
         except BaseException:
             with contextlib.suppress(OSError):  # report the first error, not one of the cleanup
                 self._disk.close(handle)
@@ -148,21 +156,6 @@ class Appender:
             raise
         self._number, self._handle, self.tip = number, handle, tip
         self._rotate_at = self._segment_bytes
-
-    def _publish(self, temporary: str, path: str) -> None:
-        """Give a segment its name, and make the name durable before any record is acknowledged in it.
-
-        FencedError if the name exists: another writer has started this segment.
-        """
-        try:
-            self._disk.publish(temporary, path)
-        except FileExistsError as error:
-            raise FencedError(f"{path} was made by another writer: this one has lost the run and stops") from error
-        try:
-            self._disk.sync_folder(self._folder)
-        except OSError:
-            self._disk.remove(path)  # the name may not survive a power loss, so no record may depend on it
-            raise
 
     def _rotate_if_full(self) -> None:
         """Start a new segment if this one is full, and hand the old one over for sealing.

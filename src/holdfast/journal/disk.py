@@ -143,8 +143,8 @@ def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
 
 
 def write_pieces(disk: Disk, path: str, pieces: Iterable[bytes]) -> None:
-    """Write and sync a file; one of that name is removed first. A crash leaves a partial file, so the name must be one
-    that readers do not trust, and the caller renames it.
+    """Write and sync a file; one of that name is removed first. A crash or an error leaves a partial file, so `path` is
+    a temporary name, or one that is written again after a crash. The caller syncs the folder.
     """
     remove_if_there(disk, path)
     handle = disk.create(path)

@@ -169,7 +169,7 @@ def _repair_last_segment(disk: Disk, folder: str, chain: Chain) -> _End:
     if not last.sealed:
         # Only now: the quarantine copies of the bytes that are cut here are durable.
         size = _repair_torn_tail(disk, last.path, tail, size)
-    # A torn tail without a record is no loss: what it held was never acknowledged.
+    # A torn tail is no loss, because its record was never acknowledged, unless whole records are missing before it.
     lost = tuple((area, file) for area, file in copies.items() if area.kind != "torn" or area.records_lost > 0)
     n_last = max([scanner.n, *(area.n_last for area, _ in lost)])
     return _End(Fence(last.number, size, n_last, scanner.x), lost)

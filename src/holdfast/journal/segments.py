@@ -107,9 +107,10 @@ def fence_between(file: SegmentFile, successor: SegmentFile) -> Fence | None:
 def _list_once(disk: Disk, folder: str, uid: str | None, cache: HeaderCache) -> Chain:
     names = sorted(filter(None, map(parse_segment_name, disk.names(folder))))
     headers = [_cached_header(disk, os.path.join(folder, str(name)), uid, cache) for name in names]
-    # The run that most headers name, so that one foreign file cannot make the whole journal look foreign.
-    votes = Counter(header.segment.run for header in headers if header is not None)
-    run = uid or (votes.most_common(1)[0][0] if votes else "")
+    run = uid or ""
+    if not run:  # the run that most headers name, so that one foreign file cannot make the whole journal look foreign
+        votes = Counter(header.segment.run for header in headers if header is not None)
+        run = votes.most_common(1)[0][0] if votes else ""
     strays: list[Damage] = []
     candidates: dict[int, list[SegmentFile]] = {}
     for name, header in zip(names, headers, strict=True):

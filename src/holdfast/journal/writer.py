@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import msgspec
 
@@ -335,9 +336,10 @@ class Writer:
         because = self._parts.lock.lost_because
         return FencedError(because or f"{self._parts.folder} was taken over by another process: this one stops")
 
-    def _report_lost(self) -> None:
+    def _stop_fenced(self) -> NoReturn:
         because = self._parts.lock.lost_because
         self._options.tell("lease.lost", because or f"{self._parts.folder}: another process has taken the run over")
+        raise self._fenced()
 
     def hurry(self) -> None:
         """Make `close` stop waiting for the mirror. The next start of the run sends the rest."""
@@ -424,8 +426,7 @@ class Writer:
             # acknowledge a record that the new owner's fence voids.
             self._check_location()
             if self._parts.lock.lost:
-                self._report_lost()
-                raise self._fenced()
+                self._stop_fenced()
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
             self._parts.full_disk.reason = ""
@@ -452,8 +453,7 @@ class Writer:
             return
         # The takeover is checked first: a new owner seals our segment, so a missing file alone would be misreported.
         if self._parts.lock.look():
-            self._report_lost()
-            raise self._fenced()
+            self._stop_fenced()
         self._parts.lock.location.check(self._appender.hot_file())
         self._checked = time.monotonic()
 

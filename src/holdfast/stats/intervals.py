@@ -19,7 +19,13 @@ from statistics import NormalDist
 
 import msgspec
 
-from holdfast.stats.values import require_at_least, require_confidence, require_finite, require_groups
+from holdfast.stats.values import (
+    group_values,
+    require_at_least,
+    require_confidence,
+    require_finite,
+    require_groups,
+)
 
 LEVEL = 0.95
 
@@ -108,10 +114,8 @@ def paired_difference(
 def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[_Group]:
     if groups is None:
         return [_Group(1, value, value in (0, 1)) for value in values]
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        members.setdefault(group, []).append(value)
-    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members.values()]
+    members = group_values(values, groups).values()
+    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members]
 
 
 def _deviation(group: _Group, mean: float) -> float:

@@ -4,16 +4,17 @@ The kernel releases the lock when the process dies, however it dies, so a stale 
 its copy at once, so that it does not keep a dead run locked.
 
 Holdfast never replaces or deletes the file, but people do, and a lock on a deleted file protects nothing. Two checks
-cover that. The holder compares its open file with the path once a second and stops if they differ. A
-process that takes the lock reads the lease: if it names another lock file than this one, a live holder may not have
-noticed yet, so the process watches the heartbeat for a few seconds and refuses if it changes.
+cover that. The holder compares its open file with the path once a second and stops if they differ. A process that takes
+the lock reads the lease: if it names another lock file than this one, a live holder may not have noticed yet, so the
+process watches the heartbeat for a few seconds and refuses if it changes.
 
 On a file system without flock, numbered terms are used instead (`terms`).
 
-How a writer notices that its files were moved or deleted: an open file survives its deletion: writes and syncs succeed,
-and every record is lost when the handle is closed. So a writer compares its open files with their paths once a second,
-and before its first write after a pause. A file or folder is gone if its link count is 0, or if its path is missing or
-has another device or inode. Hard links (backups made with `cp -al`) raise the link count and are no reason to stop.
+`Location` notices that a run's files were moved or deleted. An open file survives its deletion: writes and syncs
+succeed, and every record is lost when the handle is closed. So a writer compares its open files with their paths once a
+second, and before its first write after a pause. A file or folder is gone if its link count is 0, or if its path is
+missing or has another device or inode. Hard links (backups made with `cp -al`) raise the link count and are no reason
+to stop.
 
 Folders are kept open too: the kernel keeps the inode number of an open folder stable, also on file systems that invent
 inode numbers (FUSE, overlayfs). An error that proves nothing (EIO, an unreachable network) is ignored here, because the

@@ -56,9 +56,8 @@ class Term:
             claim = _read_claim(self._folder, last)
             holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
             raise HeldError(
-                f"{run} is being written by another live process{holder}; wait for it, "
-                "or stop it first (this file system has no locks: a process that died is recognised after "
-                f"{expiry_seconds:g} s)"
+                f"{run} is being written by another live process{holder}; wait for it, or stop it first (this file "
+                f"system has no locks: a process that died is recognised after {expiry_seconds:g} s)"
             )
         self._number = last + 1
         self.lost = False

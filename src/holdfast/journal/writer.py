@@ -135,7 +135,9 @@ class _QueueSpace:
         try:
             await turn
         except asyncio.CancelledError:
-            if (size, turn) in self._waiters:
+            if turn.done() and not turn.cancelled():
+                self._promised -= size  # it was admitted, and cancelled before it ran: give its room back
+            elif (size, turn) in self._waiters:
                 self._waiters.remove((size, turn))
             self._loop.call_soon(self.admit)  # the ones behind it may fit now
             raise

@@ -2,8 +2,7 @@
 
 `open_writer` appends, `Reader` reads, `verify` checks, `seal` compresses. Where to look:
 
-- Save path: `writer` (event loop) -> `writer_thread` (batches) -> `appender` (write, sync, rotate) -> `disk` (system
-  calls).
+- Save path: `writer` (event loop) -> `appender` (thread: batch, write, sync, rotate) -> `disk` (system calls).
 - Opening and torn-tail repair: `opening`. One writer only: `ownership`.
 - Read path: `reader` -> `scan` (bytes and lines) -> `frames` (compressed files); `segments` lists the files.
 - Second copies: `start_copy` (started.jsonl), `mirror` (an object store).

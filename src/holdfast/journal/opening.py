@@ -81,8 +81,14 @@ def open_to_write(disk: Disk, folder: str, request: OpenRequest, hooks: Hooks) -
     known = request.acknowledged_epoch in (None, chain.epoch)
     acknowledged_n = max([request.acknowledged_n if known else 0, *copied])
     if acknowledged_n > (fence.n if fence else 0):
-        fence, missing = _skip_acknowledged(fence, acknowledged_n, number)
+        # The journal has lost acknowledged records. A mirror or an index refers to them by number, so the fence moves
+        # past them: their numbers are never used again.
+        last = fence or Fence(0, 0, 0, "")
+        detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {last.n}"
+        segment = last.segment or number
+        missing = Damage("lost", segment, last.bytes, last.bytes, last.n + 1, acknowledged_n, detail=detail)
         lost.append((missing, ""))
+        fence = msgspec.structs.replace(last, n=acknowledged_n)
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
     # The anomaly records are in the same write as the header: after a crash both exist or neither does. So a loss is
     # recorded exactly once, however often the opening is interrupted.
@@ -104,18 +110,6 @@ def _require_files(disk: Disk, chain: Chain) -> None:
                     f"{file.path} is a folder, a link or a device instead of a file; put the file back, or remove that "
                     "entry to request its answers again; nothing was changed"
                 ) from error
-
-
-def _skip_acknowledged(fence: Fence | None, acknowledged_n: int, number: int) -> tuple[Fence, Damage]:
-    """Move the fence past acknowledged records that the journal has lost, and return the loss.
-
-    Other places (a mirror, an index) refer to these records by number, so the numbers are never used again.
-    """
-    end = fence or Fence(0, 0, 0, "")
-    detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {end.n}"
-    segment = end.segment or number
-    missing = Damage("lost", segment, end.bytes, end.bytes, end.n + 1, acknowledged_n, detail=detail)
-    return msgspec.structs.replace(end, n=acknowledged_n), missing
 
 
 def _remove_leftovers(disk: Disk, folder: str, chain: Chain) -> None:

@@ -1,4 +1,4 @@
-"""The journal's writer: saves records from an event loop through a bounded queue and one thread (`writer_thread`).
+"""The journal's writer: saves records from an event loop through a bounded queue and one thread (`appender`).
 
 The thread takes what is queued, writes it and calls sync once; then the event loop acknowledges the records in order.
 Invariants:
@@ -30,7 +30,7 @@ from holdfast.errors import (
     UsageError,
     WriteFailedError,
 )
-from holdfast.journal.appender import Hooks
+from holdfast.journal.appender import Hooks, Queued, ThreadHooks, WriterThread, fenced_error
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.mirror.heartbeat import BEAT_SECONDS
 from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
@@ -41,7 +41,6 @@ from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
 from holdfast.journal.positions import Damage, Position
 from holdfast.journal.sealing import Sealer, seal
-from holdfast.journal.writer_thread import Queued, ThreadHooks, WriterThread, fenced_error
 from holdfast.records import Draft, Durations, Fence
 
 QUEUE_BYTES = 64 * 1024 * 1024

@@ -36,7 +36,13 @@ def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
         return 0, 0
     ended = sum(map(_end, _marked(uid, place)))
     if docker:
-        ended += _end_containers(uid, place)
+        listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
+        listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
+        found = [line.split() for line in listed.splitlines()]
+        left = [fields[0] for fields in found if not _has_live_owner(os.path.join(place, fields[-1]))]
+        if left:
+            _docker("docker", "rm", "--force", *left)
+        ended += len(left)
     for path in dead:
         remove_folder(path)
     return ended, len(dead)
@@ -79,16 +85,6 @@ def _end(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _end_containers(uid: str, place: str) -> int:
-    listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
-    listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
-    found = [line.split() for line in listed.splitlines()]
-    left = [fields[0] for fields in found if not _has_live_owner(os.path.join(place, fields[-1]))]
-    if left:
-        _docker("docker", "rm", "--force", *left)
-    return len(left)
 
 
 def _docker(*command: str) -> str:

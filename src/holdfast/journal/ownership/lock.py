@@ -240,22 +240,17 @@ class Lock:
             os.close(self._handle)
             self._handle = -1
 
-    def _open(self) -> int:
-        """Open the lock file without following links: locking another run's file would block that run, not this one."""
-        try:
-            return open_or_create(self._path)
-        except PermissionError as error:
-            run = os.path.dirname(self._path)
-            if not is_held_by_lease(run):
-                raise
-            raise HeldError(
-                f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
-            ) from error
-
     def _try(self, run: str) -> bool:
         """Try once to take the lock, or a term where there is no flock. HeldError if a term is held."""
         if self._handle < 0:
-            self._handle = self._open()
+            try:  # without following links: locking another run's file would block that run, not this one
+                self._handle = open_or_create(self._path)
+            except PermissionError as error:
+                if not is_held_by_lease(run):
+                    raise
+                raise HeldError(
+                    f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
+                ) from error
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

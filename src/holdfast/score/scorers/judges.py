@@ -199,24 +199,20 @@ pairwise = _scorer_of("pairwise", _Pairwise)
 def _panel_scores(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | None) -> dict[str, Score]:
     """Return the combined score under the criterion's name, and each vote of a panel under `name.judge`."""
     values = [each.score for each in votes.values()]
-    value = _combine_votes(values, by)
+    if by == "mean":
+        value = statistics.fmean(values)
+    elif by == "median":
+        value = statistics.median(values)
+    else:  # a tied majority gives the median of the tied values, so that the order of judges is irrelevant
+        counts = Counter(values)
+        most = max(counts.values())
+        value = statistics.median([each for each, count in counts.items() if count == most])
     reason = "\n".join(f"{judge}: {each.reason}" if len(votes) > 1 else each.reason for judge, each in votes.items())
     score = Score(value, reason) if pass_at is None else Score(value >= pass_at, reason, {"value": value})
     if len(votes) == 1:
         return {name: score}
     own = {f"{name}.{judge}" if name else judge: Score(each.score, each.reason) for judge, each in votes.items()}
     return {name: score, **own}
-
-
-def _combine_votes(values: Sequence[float], by: By) -> float:
-    """Combine votes. A tied majority gives the median of the tied values, so that the order of judges is irrelevant."""
-    if by == "mean":
-        return statistics.fmean(values)
-    if by == "median":
-        return statistics.median(values)
-    counts = Counter(values)
-    most = max(counts.values())
-    return statistics.median([value for value, count in counts.items() if count == most])
 
 
 async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Callable[[str], T], again: int) -> T:

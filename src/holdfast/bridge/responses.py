@@ -82,8 +82,9 @@ def response_events(served: ServedAnswer, request: ClientRequest) -> Iterator[by
             yield event("response.output_text.done", **where, text=part["text"], logprobs=[])
             yield event("response.content_part.done", **where, part=part)
         else:
-            yield event("response.function_call_arguments.delta", **where, delta=item["arguments"])
-            yield event("response.function_call_arguments.done", **where, **_named(item))
+            name, arguments = item["name"], item["arguments"]
+            yield event("response.function_call_arguments.delta", **where, delta=arguments)
+            yield event("response.function_call_arguments.done", **where, name=name, arguments=arguments)
         yield event("response.output_item.done", output_index=index, item=item)
     ended = _response(served, items, "completed")
     yield event(f"response.{ended['status']}", response=ended)
@@ -178,10 +179,6 @@ def _items(served: ServedAnswer) -> list[dict[str, Any]]:
         own = {"id": f"fc_{served.id}_{index}", "type": "function_call", "call_id": call.get("id", "")}
         items.append({**own, **named, "status": "completed"})
     return items
-
-
-def _named(item: dict[str, Any]) -> dict[str, Any]:
-    return {"name": item["name"], "arguments": item["arguments"]}
 
 
 def _response(served: ServedAnswer, items: list[dict[str, Any]], status: str) -> dict[str, Any]:

@@ -70,14 +70,18 @@ class Bridge:
     def open(self, host: BridgeBackend) -> "AttemptEndpoint":
         """The endpoint of one attempt. Clients may connect at once: until the server runs, the socket queues them."""
         try:
-            asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()
         except RuntimeError:
             raise HoldfastError(
                 "ctx.openai_base_url was read in a thread: read it in the solver, and pass the text to the thread"
             ) from None
-        listening = self._socket or self._listen()
+        if self._socket is None:
+            self._socket = socket.create_server((_HOST, 0), backlog=_WAITING_CLIENTS)
+            self._socket.setblocking(False)
+            # An empty context: the server must not inherit the context variables of the sample that comes first.
+            self._serving = loop.create_task(self._serve(self._socket), context=contextvars.Context())
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        url = f"http://{_HOST}:{listening.getsockname()[1]}/{token}/v1"
+        url = f"http://{_HOST}:{self._socket.getsockname()[1]}/{token}/v1"
         endpoint = self._endpoints[token] = AttemptEndpoint(url, host, lambda: self._endpoints.pop(token, None))
         return endpoint
 
@@ -101,13 +105,6 @@ class Bridge:
                 await self._web.shutdown(_CLOSING_SECONDS)
             await listener.wait_closed()
         self._socket.close()
-
-    def _listen(self) -> socket.socket:
-        listening = self._socket = socket.create_server((_HOST, 0), backlog=_WAITING_CLIENTS)
-        listening.setblocking(False)
-        # An empty context: the server must not inherit the context variables of the sample that happens to come first.
-        self._serving = asyncio.get_running_loop().create_task(self._serve(listening), context=contextvars.Context())
-        return listening
 
     async def _serve(self, listening: socket.socket) -> asyncio.Server:
         from aiohttp import web
@@ -141,9 +138,8 @@ class AttemptEndpoint:
         self.failed: BaseException | None = None
         """Why the last request failed; None if it succeeded."""
         self._forget = forget
-        self._context = (
-            contextvars.copy_context()
-        )  # of the sample: a user's own provider may read its context variables
+        # The context of the sample: a user's own provider may read its context variables.
+        self._context = contextvars.copy_context()
         self._steps: dict[str, list[BridgeStep]] = {}
         self._conversations: dict[str, list[Message]] = {}  # by the id of the response that ends each of them
 
@@ -220,10 +216,13 @@ _FORMATS = {
 
 
 async def _complete(endpoint: AttemptEndpoint, request: "web.BaseRequest", format_: WireFormat) -> "web.StreamResponse":
-    body = await _read_body(request)
-    if body is None:
-        most = f"{LINE_BYTES_MAX >> 20} MiB"
-        return _refusal(413, refusal_body(f"the request has more than {most}, and could not be saved", "too_large"))
+    received = bytearray()
+    while piece := await request.content.read(_PIECE_BYTES):  # not `request.read()`: aiohttp limits that to 1 MiB
+        received += piece
+        if len(received) > LINE_BYTES_MAX:
+            most = f"{LINE_BYTES_MAX >> 20} MiB"
+            return _refusal(413, refusal_body(f"the request has more than {most}, and could not be saved", "too_large"))
+    body = bytes(received)
     try:
         asked = format_.parse(body)
     except BadBodyError as error:
@@ -241,16 +240,6 @@ async def _complete(endpoint: AttemptEndpoint, request: "web.BaseRequest", forma
         return response
     finally:
         step.waiting -= 1
-
-
-async def _read_body(request: "web.BaseRequest") -> bytes | None:
-    """The body; None if it is longer than a record may be. Not `request.read()`: aiohttp limits that to 1 MiB."""
-    body = bytearray()
-    while piece := await request.content.read(_PIECE_BYTES):
-        body += piece
-        if len(body) > LINE_BYTES_MAX:
-            return None
-    return bytes(body)
 
 
 async def _send_answer(

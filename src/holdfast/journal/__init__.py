@@ -2,7 +2,7 @@
 
 `open_writer` appends, `Reader` reads, `verify` checks, `seal` compresses. Where to look:
 
-- Save path: `writer` (queue and thread) -> `appender` (write, sync, rotate) -> `disk` (system calls).
+- Save path: `writer` (event loop) -> `appender` (thread: batch, write, sync, rotate) -> `disk` (system calls).
 - Opening and torn-tail repair: `opening`. One writer only: `ownership`.
 - Read path: `reader` -> `scan` (bytes and lines) -> `frames` (compressed files); `segments` lists the files.
 - Second copies: `start_copy` (started.jsonl), `mirror` (an object store).
@@ -14,6 +14,7 @@ from holdfast.journal.appender import NO_SPACE, SEGMENT_BYTES
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_blob_files, read_blob, read_pieces
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, remove_if_there, write_all, write_file
 from holdfast.journal.frames import pack
+from holdfast.journal.mirror.heartbeat import BEATS
 from holdfast.journal.mirror.pieces import (
     PIECES,
     FolderSource,
@@ -34,7 +35,7 @@ from holdfast.journal.mirror.removal import (
 )
 from holdfast.journal.mirror.restore import Restored, fetch_file, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
-from holdfast.journal.mirror.uploader import BEATS, MirrorUploader, UploadSettings
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects, StoredObjects, is_url, open_objects, split_url
 from holdfast.journal.opening import OpenRequest
 from holdfast.journal.ownership.claims import (

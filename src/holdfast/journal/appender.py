@@ -1,6 +1,7 @@
-"""The save path: numbers, frames, writes and syncs records, one batch at a time, in the writer's thread.
+"""The save path. `WriterThread` takes what is queued, in batches; `Appender` numbers, frames, writes and syncs a batch.
 
-Invariant: `tip` is the last record known to be durable, and nothing beyond it is acknowledged. Appending reads nothing.
+Invariants: `tip` is the last record known to be durable, and nothing beyond it is acknowledged. A batch is handed over
+only after its sync. When the thread ends, for whatever reason, it hands over why. Appending reads nothing.
 
 A failed write or sync poisons the segment: its handle is closed and never synced again, because after a failed sync the
 kernel may have dropped the dirty pages, and the next sync would report success without them. The batch is written again
@@ -9,22 +10,42 @@ to a new segment, whose fence (`prev`) is `tip`. So whatever the poisoned segmen
 A crash leaves at most unacknowledged bytes at the end of the last segment, and temporary files. `opening` repairs both.
 """
 
+import asyncio
 import contextlib
 import errno
+import queue
+import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import msgspec
 
-from holdfast.errors import FencedError, WriteFailedError
+from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailedError
 from holdfast.journal.disk import Disk, remove_if_there, write_all
+from holdfast.journal.ownership.lock import CHECK_SECONDS, Lock
 from holdfast.journal.paths import segment_path
 from holdfast.journal.positions import Position
-from holdfast.records import FORMAT, Draft, Fence, Segment, draft, frame, numbered, seed_of
+from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, numbered, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_BATCH_BYTES = 8 * 1024 * 1024
+_BATCH_RECORDS = 4096
+SLOW_SECONDS = 1.0
+"""A slower commit is reported as an event: the disk, not the model, slows the run down."""
+_SMALL_BATCH = 64
+_BUSY_SECONDS = 0.001
+_GATHER_SECONDS = 0.0005
+_FLOWING = 3
+_FLOWING_SECONDS = 0.0035
+_FADING = 0.9
+"""Group commit. One sync costs as much for fifty records as for one, so under load the thread waits a moment to collect
+more of them. It waits `_GATHER_SECONDS` if the last batches had several records and the next record arrives within
+`_BUSY_SECONDS` of the last commit. If at least `_FLOWING` records are queued by then, but fewer than in recent batches
+(the maximum, fading by `_FADING` per batch), it waits `_FLOWING_SECONDS` once more. A single record never waits."""
 
 
 def _raise(error: OSError) -> None:
@@ -74,7 +95,14 @@ class Appender:
             try:
                 if self._handle is None:
                     self._start(self._number + 1, ())
-                return self._write(batch)
+                assert self.tip is not None
+                assert self._handle is not None
+                buffers, positions, tip = self._frame(batch, self.tip)
+                wrote = write_all(self._disk, self._handle, buffers)
+                assert wrote == tip.bytes - self.tip.bytes
+                self._disk.sync(self._handle)
+                self.tip = tip  # only after the sync: whatever reads `tip` may acknowledge, mirror or fence up to it
+                return positions
             except OSError as error:
                 self._poison(error)
                 if error.errno in NO_SPACE:
@@ -95,16 +123,6 @@ class Appender:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._disk.close(handle)
-
-    def _write(self, batch: Sequence[Draft]) -> list[Position]:
-        assert self.tip is not None
-        assert self._handle is not None
-        buffers, positions, tip = self._frame(batch, self.tip)
-        wrote = write_all(self._disk, self._handle, buffers)
-        assert wrote == tip.bytes - self.tip.bytes
-        self._disk.sync(self._handle)
-        self.tip = tip  # only after the sync: whatever reads `tip` may acknowledge, mirror or fence up to it
-        return positions
 
     def _frame(self, batch: Sequence[Draft], tip: Fence) -> tuple[list[bytes], list[Position], Fence]:
         at = datetime.fromtimestamp(self._hooks.clock(), UTC).isoformat(timespec="microseconds")[:-6].encode() + b"Z"
@@ -129,13 +147,13 @@ class Appender:
     def _start(self, number: int, opening: Sequence[Draft]) -> None:
         """Create a segment. Its header and opening records are synced under a temporary name before it gets its own.
 
-        A crash before `publish` leaves a temporary file that the next opening removes; after it, an empty but valid
-        segment.
+        FencedError if its name exists: another writer has started this segment. A crash before `publish` leaves a
+        temporary file that the next opening removes; after it, an empty but valid segment.
         """
         first = self.tip.n + 1 if self.tip else 1
         header = Segment(FORMAT, self._uid, number, self._epoch, first, self.tip)
         start = Fence(number, 0, first - 1, "")
-        buffers, _, tip = self._frame([draft("segment", header), *opening], start)
+        buffers, _, tip = self._frame([draft(SEGMENT, header), *opening], start)
         path = segment_path(self._folder, number)
         temporary = f"{path}.e{self._epoch}.tmp"
         remove_if_there(self._disk, temporary)
@@ -143,7 +161,15 @@ class Appender:
         try:
             write_all(self._disk, handle, buffers)
             self._disk.sync(handle)  # the content before the name: a segment that exists has a valid header
-            self._publish(temporary, path)
+            try:
+                self._disk.publish(temporary, path)
+            except FileExistsError as error:
+                raise FencedError(f"{path} was made by another writer: this one has lost the run and stops") from error
+            try:
+                self._disk.sync_folder(self._folder)  # before any record is acknowledged in it
+            except OSError:
+                self._disk.remove(path)  # the name may not survive a power loss, so no record may depend on it
+                raise
         except BaseException:
             with contextlib.suppress(OSError):  # report the first error, not one of the cleanup
                 self._disk.close(handle)
@@ -151,21 +177,6 @@ class Appender:
             raise
         self._number, self._handle, self.tip = number, handle, tip
         self._rotate_at = self._segment_bytes
-
-    def _publish(self, temporary: str, path: str) -> None:
-        """Give a segment its name, and make the name durable before any record is acknowledged in it.
-
-        FencedError if the name exists: another writer has started this segment.
-        """
-        try:
-            self._disk.publish(temporary, path)
-        except FileExistsError as error:
-            raise FencedError(f"{path} was made by another writer: this one has lost the run and stops") from error
-        try:
-            self._disk.sync_folder(self._folder)
-        except OSError:
-            self._disk.remove(path)  # the name may not survive a power loss, so no record may depend on it
-            raise
 
     def _rotate_if_full(self) -> None:
         """Start a new segment if this one is full, and hand the old one over for sealing.
@@ -192,3 +203,135 @@ class Appender:
         with contextlib.suppress(OSError):  # the file is not used again
             self._disk.close(handle)
         self._hooks.poisoned(self._number, error)
+
+
+Queued = tuple[Draft, "asyncio.Future[Position] | None"]
+"""A record and the future that its caller awaits; None if no caller waits for the acknowledgement."""
+
+
+class ThreadHooks(msgspec.Struct, frozen=True):
+    """Callbacks, called in the thread. `committed`: a batch is durable; `ended`: the last call, with the error or None;
+    `tell` reports an event.
+    """
+
+    committed: Callable[[Sequence[Queued], Sequence[Position]], None]
+    ended: Callable[[JournalError | None], None]
+    tell: Callable[[str, str], None]
+
+
+class WriterThread:
+    """The thread of one journal, from `start` until `close` or an error. Private methods run in the thread."""
+
+    def __init__(self, appender: Appender, lock: Lock, folder: str, hooks: ThreadHooks) -> None:
+        self.check_soon = False
+        """Set from any thread: check the run's files before the next commit, however short ago that was done."""
+        self._appender = appender
+        self._lock = lock
+        self._folder = folder
+        self._hooks = hooks
+        self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
+        self._in_hand: list[Queued] = []
+        self._checked = time.monotonic()
+        self._committed = 0.0  # when the last batch was durable, on the monotonic clock
+        self._recent_batch = 0.0  # records in recent batches: the maximum, fading with each batch
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="holdfast-writer", daemon=True).start()
+
+    def put(self, record: Draft, acknowledged: "asyncio.Future[Position] | None" = None) -> None:
+        self._queue.put((record, acknowledged))
+
+    def close(self) -> None:
+        """Let the thread commit what is queued, and end. Does not wait for it."""
+        self._queue.put(None)
+
+    def unsaved(self) -> list[Queued]:
+        """The records that the thread did not save, after it has failed."""
+        left = list(self._in_hand)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting = self._queue.get_nowait()
+                if waiting is not None:
+                    left.append(waiting)
+        return left
+
+    def _run(self) -> None:
+        failure: JournalError | None = None
+        try:
+            while self._commit_next():
+                pass
+        except JournalError as error:
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - whatever ends this thread, waiting callers must raise
+            kind = WriteFailedError if isinstance(error, OSError) else StoppedError
+            failure = kind(f"{self._folder}: the writer failed ({error!r}); everything acknowledged is kept")
+        with contextlib.suppress(OSError):  # closing syncs nothing: everything acknowledged was synced before
+            self._appender.close()
+        if failure is not None:
+            self._hooks.tell("journal.stopped", str(failure))
+        self._hooks.ended(failure)
+
+    def _commit_next(self) -> bool:
+        """Commit one batch; False when the queue has been closed."""
+        last = len(self._in_hand)
+        self._recent_batch = max(last, self._recent_batch * _FADING)
+        self._in_hand = []
+        size = 0
+        waiting = self._next_waiting()
+        is_busy = self._recent_batch >= 2 and last < _SMALL_BATCH
+        if is_busy and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+            time.sleep(_GATHER_SECONDS)  # group commit: see the constants
+            if _FLOWING <= self._queue.qsize() < self._recent_batch - 1:
+                time.sleep(_FLOWING_SECONDS)
+        while waiting is not None:
+            self._in_hand.append(waiting)
+            size += waiting[0].size
+            if size >= _BATCH_BYTES or len(self._in_hand) >= _BATCH_RECORDS:
+                break
+            try:
+                waiting = self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._in_hand:
+            # Before the write, not after it: a process that was paused may have lost the run meanwhile, and must not
+            # acknowledge a record that the new owner's fence voids.
+            self._check_location()
+            if self._lock.lost:
+                self._stop_fenced()
+            began = time.monotonic()
+            positions = self._appender.commit([record for record, _ in self._in_hand])
+            # After `commit` the batch is synced. Nothing is acknowledged before this line.
+            self._hooks.committed(self._in_hand, positions)
+            self._committed = time.monotonic()
+            if self._committed - began > SLOW_SECONDS:
+                took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
+                self._hooks.tell("journal.commit_slow", f"{self._folder}: a commit took {took}")
+        return waiting is not None
+
+    def _next_waiting(self) -> Queued | None:
+        """The next queued record; None if the queue was closed. While it waits, it checks the files once a second."""
+        while True:
+            try:
+                return self._queue.get(timeout=CHECK_SECONDS)
+            except queue.Empty:
+                self._check_location()
+
+    def _check_location(self) -> None:
+        """At most once a second: FencedError if the run was taken over, WriteFailedError if its files are gone."""
+        if not self.check_soon and time.monotonic() - self._checked < CHECK_SECONDS:
+            return
+        # The takeover is checked first: a new owner seals our segment, so a missing file alone would be misreported.
+        if self._lock.look():
+            self._stop_fenced()
+        self._lock.location.check(self._appender.hot_file())
+        self._checked = time.monotonic()
+
+    def _stop_fenced(self) -> NoReturn:
+        why = self._lock.lost_because or f"{self._folder}: another process has taken the run over"
+        self._hooks.tell("lease.lost", why)
+        raise fenced_error(self._lock, self._folder)
+
+
+def fenced_error(lock: Lock, folder: str) -> FencedError:
+    """The error of a process that has lost the run."""
+    return FencedError(lock.lost_because or f"{folder} was taken over by another process: this one stops")

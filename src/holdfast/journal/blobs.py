@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from holdfast import files
 from holdfast.datasets import FileContent, Fingerprint, ReferenceCache
 from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_pieces
 from holdfast.records import Reference, parse_reference
 
 FOLDER = "blobs"
@@ -46,7 +46,15 @@ class BlobStore:
         if isinstance(content, Reference):
             return self._take_over(content)
         known = digests.reference(content)
-        return known if self._has(known) else self._write(content)
+        if self._has(known):
+            return known
+        # Hash again while writing: if the file is changing, the digest must be that of the stored bytes.
+        fingerprint = Fingerprint(content)
+        with self._temporary() as temporary:
+            self._write_pieces(temporary, fingerprint.pieces())
+            stored = fingerprint.reference()
+            self._disk.replace(temporary, blob_path(self._run, stored))
+        return stored
 
     def keep_pieces(self, pieces: Iterable[bytes]) -> str:
         """Store content that comes in pieces, and return its SHA-256. Replaces a damaged blob of that name. Durable
@@ -75,27 +83,16 @@ class BlobStore:
         if files.is_folder(self._folder):
             self._disk.sync_folder(self._folder)
 
-    def _write(self, content: FileContent) -> Reference:
-        """Store content. The digest is computed from the bytes as they are stored, also if the file is changing."""
-        fingerprint = Fingerprint(content)
-        with self._temporary() as temporary:
-            self._write_pieces(temporary, fingerprint.pieces())
-            stored = fingerprint.reference()
-            self._disk.replace(temporary, blob_path(self._run, stored))
-        return stored
-
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
         """Write and sync a file; returns its SHA-256."""
-        remove_if_there(self._disk, temporary)
-        handle = self._disk.create(temporary)
         digest = hashlib.sha256()
-        try:
+
+        def hashed() -> Iterator[bytes]:
             for piece in pieces:
                 digest.update(piece)
-                write_all(self._disk, handle, [piece])
-            self._disk.sync(handle)  # before the caller's rename: a file with a final name must be whole
-        finally:
-            self._disk.close(handle)
+                yield piece
+
+        write_pieces(self._disk, temporary, hashed())  # synced before the caller's rename: a final name is whole
         return digest.hexdigest()
 
     @contextlib.contextmanager
@@ -137,16 +134,13 @@ class BlobStore:
         except FileExistsError:
             pass  # another thread was faster
         except OSError:
-            self._copy_over(reference.digest)
+            try:
+                with self._temporary() as temporary:
+                    self._write_pieces(temporary, read_pieces(self._parent, reference.digest))
+                    self._disk.replace(temporary, blob_path(self._run, reference))
+            except BlobError as error:
+                raise JournalError(str(error)) from error
         return reference
-
-    def _copy_over(self, digest: str) -> None:
-        try:
-            with self._temporary() as temporary:
-                self._write_pieces(temporary, read_pieces(self._parent, digest))
-                self._disk.replace(temporary, os.path.join(self._folder, digest))
-        except BlobError as error:
-            raise JournalError(str(error)) from error
 
     def _has(self, reference: Reference) -> bool:
         return files.is_file(blob_path(self._run, reference))

@@ -7,9 +7,10 @@ absolute strings.
 
 import contextlib
 import errno
+import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from holdfast import files
@@ -92,7 +93,10 @@ class OsDisk:
         os.ftruncate(handle, size)
 
     def sync(self, handle: int) -> None:
-        _flush(handle)
+        if sys.platform == "darwin":
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)  # fsync there does not make the drive write its cache out
+        else:
+            os.fdatasync(handle)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -124,19 +128,6 @@ class OsDisk:
 OS_DISK = OsDisk()
 
 
-if sys.platform == "darwin":
-    import fcntl
-
-    def _flush(handle: int) -> None:
-        """On macOS fsync leaves the data in the drive's cache. F_FULLFSYNC makes the drive write it out."""
-        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-
-else:
-
-    def _flush(handle: int) -> None:
-        os.fdatasync(handle)
-
-
 def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
     """Append all buffers, also if single writes are short. Returns the bytes written."""
     total = 0
@@ -151,15 +142,23 @@ def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
     return total
 
 
-def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
-    """Replace a small file atomically: readers of `path` see the old bytes or the new, also after a power loss."""
-    remove_if_there(disk, temporary)
-    handle = disk.create(temporary)
+def write_pieces(disk: Disk, path: str, pieces: Iterable[bytes]) -> None:
+    """Write and sync a file; one of that name is removed first. A crash or an error leaves a partial file, so `path` is
+    a temporary name, or one that is written again after a crash. The caller syncs the folder.
+    """
+    remove_if_there(disk, path)
+    handle = disk.create(path)
     try:
-        write_all(disk, handle, [data])
-        disk.sync(handle)  # before the rename: else a power loss could leave the new name with empty content
+        for piece in pieces:
+            write_all(disk, handle, [piece])
+        disk.sync(handle)
     finally:
         disk.close(handle)
+
+
+def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
+    """Replace a small file atomically: readers of `path` see the old bytes or the new, also after a power loss."""
+    write_pieces(disk, temporary, [data])  # synced before the rename: else a power loss could leave an empty file
     disk.replace(temporary, path)  # a crash before this line leaves the old file and a leftover temporary
     disk.sync_folder(os.path.dirname(path))
 

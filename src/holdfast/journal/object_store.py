@@ -48,7 +48,10 @@ def describe_store_error(error: Exception, environ: Mapping[str, str] | None = N
     message = _extract_message(str(error).strip(), type(error).__name__)
     if message == _CREDENTIALS:
         return message
-    message = _without_secrets(message, os.environ if environ is None else environ)
+    # Redact secrets of the environment: a store or a proxy may repeat parts of the request in its error.
+    variables = os.environ if environ is None else environ
+    named = (value for name, value in variables.items() if _SECRET_NAMES.search(name.upper()))
+    message = redact(message, (value for value in named if len(value) >= _SECRET_CHARACTERS_MIN))
     return message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…"
 
 
@@ -67,12 +70,6 @@ def _extract_message(text: str, name: str) -> str:
         why = system[-1] if system else "its name is not known" if "dns error" in text else "it does not answer in time"
         return f"{host[1]} cannot be reached: {why}"
     return _QUERY.sub("", _PREFIX.sub("", (text.splitlines() or [name])[0]))
-
-
-def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
-    """Redact secrets of the environment: a store or a proxy may repeat parts of the request in its error."""
-    named = (value for name, value in environ.items() if _SECRET_NAMES.search(name.upper()))
-    return redact(text, (value for value in named if len(value) >= _SECRET_CHARACTERS_MIN))
 
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)

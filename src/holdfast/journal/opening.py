@@ -14,20 +14,19 @@ header that closes the damaged segment.
 """
 
 import os
-from collections.abc import Iterator
 
 import msgspec
 
 from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
-from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
+from holdfast.journal.disk import Disk, NotAFileError, write_all, write_pieces
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.reader import Reader, end_of
-from holdfast.journal.scan import PIECE_BYTES, Scanner, SegmentContent, Tail, open_segment
+from holdfast.journal.scan import PIECE_BYTES, Scanner, Tail, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, list_chain
 from holdfast.journal.start_copy import read_start
-from holdfast.records import Fence, draft, seed_of
+from holdfast.records import ANOMALY, Fence, draft, seed_of
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
@@ -76,24 +75,26 @@ def open_to_write(disk: Disk, folder: str, request: OpenRequest, hooks: Hooks) -
     number = chain.next_number()
     end = _repair_last_segment(disk, folder, chain)
     fence, lost = end.fence, list(end.lost)
-    acknowledged_n = _last_acknowledged(disk, folder, chain, request)
-    if acknowledged_n > (fence.n if fence else 0):
-        fence, missing = _skip_acknowledged(fence, acknowledged_n, number)
-        lost.append((missing, ""))
-    appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
-    # The anomaly records are in the same write as the header: after a crash both exist or neither does. So a loss is
-    # recorded exactly once, however often the opening is interrupted.
-    appender.begin(number, fence, [draft("anomaly", damage.anomaly(copy)) for damage, copy in lost])
-    unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
-    return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
-
-
-def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: OpenRequest) -> int:
-    """The last number that is known to have been durable, from the request or from the records in started.jsonl."""
+    # The last number that is known to have been durable, from the request or from the records in started.jsonl.
     start = read_start(disk, os.path.dirname(folder))
     copied = [each.line.n for each in start.valid_in(chain)] if start.uid == request.uid else []
     known = request.acknowledged_epoch in (None, chain.epoch)
-    return max([request.acknowledged_n if known else 0, *copied])
+    acknowledged_n = max([request.acknowledged_n if known else 0, *copied])
+    if acknowledged_n > (fence.n if fence else 0):
+        # The journal has lost acknowledged records. A mirror or an index refers to them by number, so the fence moves
+        # past them: their numbers are never used again.
+        last = fence or Fence(0, 0, 0, "")
+        detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {last.n}"
+        segment = last.segment or number
+        missing = Damage("lost", segment, last.bytes, last.bytes, last.n + 1, acknowledged_n, detail=detail)
+        lost.append((missing, ""))
+        fence = msgspec.structs.replace(last, n=acknowledged_n)
+    appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
+    # The anomaly records are in the same write as the header: after a crash both exist or neither does. So a loss is
+    # recorded exactly once, however often the opening is interrupted.
+    appender.begin(number, fence, [draft(ANOMALY, damage.anomaly(copy)) for damage, copy in lost])
+    unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
+    return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
 
 
 def _require_files(disk: Disk, chain: Chain) -> None:
@@ -109,18 +110,6 @@ def _require_files(disk: Disk, chain: Chain) -> None:
                     f"{file.path} is a folder, a link or a device instead of a file; put the file back, or remove that "
                     "entry to request its answers again; nothing was changed"
                 ) from error
-
-
-def _skip_acknowledged(fence: Fence | None, acknowledged_n: int, number: int) -> tuple[Fence, Damage]:
-    """Move the fence past acknowledged records that the journal has lost, and return the loss.
-
-    Other places (a mirror, an index) refer to these records by number, so the numbers are never used again.
-    """
-    end = fence or Fence(0, 0, 0, "")
-    detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {end.n}"
-    segment = end.segment or number
-    missing = Damage("lost", segment, end.bytes, end.bytes, end.n + 1, acknowledged_n, detail=detail)
-    return msgspec.structs.replace(end, n=acknowledged_n), missing
 
 
 def _remove_leftovers(disk: Disk, folder: str, chain: Chain) -> None:
@@ -150,35 +139,34 @@ def _repair_last_segment(disk: Disk, folder: str, chain: Chain) -> _End:
     if not last.sealed:
         # A record that a dead process wrote and did not sync may be only in the page cache. It reads as valid now, and
         # the fence is about to promise it, so it must be on disk first.
-        _sync(disk, last.path)
+        handle = disk.open(last.path, write=True)
+        try:
+            disk.sync(handle)
+        finally:
+            disk.close(handle)
     content = open_segment(disk, last.path)
     try:
-        damage = [each for each in _scan(scanner, content) if isinstance(each, Damage)]
+        found = (each for piece in content.pieces(0) for each in scanner.feed(piece))
+        damage = [each for each in found if isinstance(each, Damage)]
         tail = scanner.tail()
         if tail is not None and tail.whole:
             damage += [each for each in scanner.accept_tail(tail) if isinstance(each, Damage)]
         else:
             damage += end_of(scanner, last, content)
-        copies = {area: _quarantine_damage(disk, folder, last, area) for area in damage}
+        copies = dict.fromkeys(damage, "")
+        for area in copies:
+            if not last.sealed and area.last > area.first:  # a sealed file is never changed, so it needs no copy
+                copies[area] = _quarantine(disk, folder, last.path, area.first, area.last)
         size = content.size()
     finally:
         content.close()
     if not last.sealed:
         # Only now: the quarantine copies of the bytes that are cut here are durable.
         size = _repair_torn_tail(disk, last.path, tail, size)
-    lost = tuple((area, file) for area, file in copies.items() if _is_loss(area))
+    # A torn tail is no loss, because its record was never acknowledged, unless whole records are missing before it.
+    lost = tuple((area, file) for area, file in copies.items() if area.kind != "torn" or area.records_lost > 0)
     n_last = max([scanner.n, *(area.n_last for area, _ in lost)])
     return _End(Fence(last.number, size, n_last, scanner.x), lost)
-
-
-def _scan(scanner: Scanner, content: SegmentContent) -> Iterator[Entry | Damage]:
-    for piece in content.pieces(0):
-        yield from scanner.feed(piece)
-
-
-def _is_loss(damage: Damage) -> bool:
-    """Whether damage is recorded as a loss. A torn tail is not: its record was never acknowledged."""
-    return damage.kind != "torn" or damage.records_lost > 0
 
 
 def _repair_torn_tail(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
@@ -224,23 +212,6 @@ def _last_number_before(disk: Disk, folder: str, chain: Chain, last: SegmentFile
     return max(n + headless, lost_n)
 
 
-def _sync(disk: Disk, path: str) -> None:
-    handle = disk.open(path, write=True)
-    try:
-        disk.sync(handle)
-    finally:
-        disk.close(handle)
-
-
-def _quarantine_damage(disk: Disk, folder: str, file: SegmentFile, damage: Damage) -> str:
-    """Copy damaged bytes of a plain segment to quarantine; returns the copy's name. Sealed files are never changed, so
-    for them no copy is needed.
-    """
-    if file.sealed or damage.last <= damage.first:
-        return ""
-    return _quarantine(disk, folder, file.path, damage.first, damage.last)
-
-
 def _quarantine(disk: Disk, folder: str, path: str, first: int, last: int | None) -> str:
     """Make a durable copy of bytes [first, last) of a file, before they are cut or removed. Returns its name.
 
@@ -254,14 +225,8 @@ def _quarantine(disk: Disk, folder: str, path: str, first: int, last: int | None
         end = disk.size(source) if last is None else last
         name = f"{os.path.basename(path)}.{first}-{end}"
         target = os.path.join(target_folder, name)
-        remove_if_there(disk, target)
-        handle = disk.create(target)
-        try:
-            for at in range(first, end, PIECE_BYTES):
-                write_all(disk, handle, [disk.read(source, at, min(PIECE_BYTES, end - at))])
-            disk.sync(handle)
-        finally:
-            disk.close(handle)
+        offsets = range(first, end, PIECE_BYTES)
+        write_pieces(disk, target, (disk.read(source, at, min(PIECE_BYTES, end - at)) for at in offsets))
     finally:
         disk.close(source)
     disk.sync_folder(target_folder)  # the copy must not lose its name: the caller removes the original next

@@ -7,6 +7,7 @@ and reading raises StaleCursorError. Records that the journal has lost, but star
 order, after the damage.
 """
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from holdfast.journal.scan import (
     RECORD_START,
     Scanner,
     SegmentContent,
+    is_record_end,
     line_at,
     open_segment,
     read_line,
@@ -112,7 +114,10 @@ class Reader:
     def _read(self, *, live: bool) -> Iterator[Entry | Damage]:
         while True:
             chain = self._list()
-            yield from self._new_strays(chain)
+            for stray in chain.strays:
+                if stray not in self._strays_seen:
+                    self._strays_seen.add(stray)
+                    yield stray
             files = chain.from_number(self._segment)
             try:
                 if not self._checked:
@@ -143,10 +148,14 @@ class Reader:
         fence = fence_between(files[0], files[1]) if len(files) > 1 else None
         if fence is not None and offset >= fence.bytes:
             return None  # void
-        try:
-            raw = line_at(self._open_for_lookup(files[0].path), offset, LINE_BYTES_MAX + 1)
-        except FileNotFoundError:
-            return self.record_at(segment, offset)
+        path = files[0].path
+        if self._lookup is None or self._lookup[0] != path:
+            self.close()
+            try:  # it stays open, because the next lookup is usually in the same segment
+                self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES))
+            except FileNotFoundError:  # sealed or quarantined since we listed it
+                return self.record_at(segment, offset)
+        raw = line_at(self._lookup[1], offset, LINE_BYTES_MAX + 1)
         line = parse(raw.removesuffix(b"\n"), self._seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
 
@@ -155,13 +164,6 @@ class Reader:
         if self._lookup is not None:
             self._lookup[1].close()
             self._lookup = None
-
-    def _open_for_lookup(self, path: str) -> SegmentContent:
-        """Open a segment. It stays open, because the next lookup is usually in the same segment."""
-        if self._lookup is None or self._lookup[0] != path:
-            self.close()
-            self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES))
-        return self._lookup[1]
 
     @property
     def uid(self) -> str:
@@ -173,44 +175,29 @@ class Reader:
         return seed_of(self._uid or "")
 
     def _list(self) -> Chain:
-        chain = list_chain(self._disk, self._folder, self._uid or self._uid_of_copy(), self._headers)
-        if not self._uid and chain.uid:
-            self._require_same_run(chain)
-            self._uid = chain.uid
-        return chain
-
-    def _uid_of_copy(self) -> str | None:
-        """The uid in started.jsonl, for a journal without readable headers: no record can be verified without a uid."""
+        if self._uid:
+            return list_chain(self._disk, self._folder, self._uid, self._headers)
         if self._start is None:
             self._start = read_start(self._disk, os.path.dirname(self._folder))
-        return self._start.uid or None
-
-    def _require_same_run(self, chain: Chain) -> None:
-        if any(each.kind == "foreign" for each in chain.strays) and not any(file.header for file in chain.segments):
+        # Without a readable header, the uid is that of started.jsonl: no record can be verified without a uid.
+        chain = list_chain(self._disk, self._folder, self._start.uid or None, self._headers)
+        is_foreign = any(each.kind == "foreign" for each in chain.strays)
+        if chain.uid and is_foreign and not any(file.header for file in chain.segments):
             path = os.path.join(os.path.dirname(self._folder), START_FILE)
             raise DamagedError(
                 f"the journal in {self._folder} belongs to another run than {path}; restore the journal of this run, "
                 f"or remove {START_FILE} if the journal is the right one"
             )
-
-    def _new_strays(self, chain: Chain) -> Iterator[Damage]:
-        for stray in chain.strays:
-            if stray not in self._strays_seen:
-                self._strays_seen.add(stray)
-                yield stray
+        self._uid = chain.uid or self._uid
+        return chain
 
     def _check_cursor(self, file: SegmentFile | None) -> None:
         """StaleCursorError unless the cursor's record still ends at the cursor's offset."""
-        tail = b',"x":"%b"}\n' % self.cursor.x.encode()
-        found = b""
-        if file is not None and file.number == self.cursor.segment and self.cursor.offset >= len(tail):
-            content = open_segment(self._disk, file.path)
-            try:
-                pieces = content.pieces(self.cursor.offset - len(tail), self.cursor.offset)
-                found = b"".join(piece.data for piece in pieces)
-            finally:
-                content.close()
-        if found != tail:
+        found = False
+        if file is not None and file.number == self.cursor.segment:
+            with contextlib.closing(open_segment(self._disk, file.path)) as content:
+                found = is_record_end(content, self.cursor.offset, self.cursor.x)
+        if not found:
             raise self._stale(f"record {self.cursor.n} does not end at byte {self.cursor.offset}")
         self._checked = True
 

@@ -4,13 +4,13 @@ A scanner is fed pieces in order. It accepts a line only if its checksum is righ
 last one. Everything between two accepted lines becomes one `Damage`. Memory is bounded by the longest line that may
 exist, whatever the file holds.
 
-The uncompressed bytes of one segment, plain or sealed, from any offset.
-
-Content comes in pieces. A piece is bytes at an offset, or a gap: bytes that are lost because their frame cannot be
-unpacked. So code that scans lines need not distinguish plain and sealed segments. Nothing here writes.
+A `SegmentContent` gives the uncompressed bytes of one segment, plain or sealed, from any offset, in pieces. A piece is
+bytes at an offset, or a gap: bytes that are lost because their frame cannot be unpacked. So code that scans lines need
+not distinguish plain and sealed segments. Nothing here writes.
 """
 
 import bisect
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -149,7 +149,12 @@ class SealedContent:
             if frame.first >= stop:
                 return
             for piece in self._unpacked(frame):
-                yield from _within(piece, offset, stop)
+                first = max(offset, piece.offset)
+                last = min(stop, piece.offset + (piece.gap or len(piece.data)))
+                if piece.broken:  # yielded even if it is empty: it ends an incomplete line
+                    yield Piece(first, b"", max(0, last - first), broken=True)
+                elif first < last:
+                    yield Piece(first, piece.data[first - piece.offset : last - piece.offset])
 
     def close(self) -> None:
         self._disk.close(self._handle)
@@ -186,11 +191,8 @@ class SealedContent:
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
     """The line at `offset` with its newline, at most `limit` bytes. Unpacks only the frames that hold it."""
-    content = open_segment(disk, path, piece_bytes=LOOKUP_BYTES)
-    try:
+    with contextlib.closing(open_segment(disk, path, piece_bytes=LOOKUP_BYTES)) as content:
         return line_at(content, offset, limit)
-    finally:
-        content.close()
 
 
 def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
@@ -209,15 +211,10 @@ def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
     return b"".join(parts)[:limit]
 
 
-def _within(piece: Piece, start: int, stop: int) -> Iterator[Piece]:
-    length = piece.gap or len(piece.data)
-    first, last = max(start, piece.offset), min(stop, piece.offset + length)
-    if piece.broken:
-        yield Piece(first, b"", max(0, last - first), broken=True)
-    elif first >= last:
-        return
-    else:
-        yield Piece(first, piece.data[first - piece.offset : last - piece.offset])
+def is_record_end(content: SegmentContent, offset: int, x: str) -> bool:
+    """Whether a record with the checksum `x` ends at `offset`. Reads only the last bytes of the record."""
+    tail = b',"x":"%b"}\n' % x.encode()
+    return b"".join(piece.data for piece in content.pieces(max(offset - len(tail), 0), offset)) == tail
 
 
 _KEY = re.compile(rb'"k":("(?:[^"\\]|\\.)*")')
@@ -326,7 +323,11 @@ class Scanner:
 
     def _judge(self) -> Iterator[Entry | Damage]:
         """Decide about the current line: yield it as an entry, with the damage before it, or count it as damage."""
-        line = self._parse()
+        line: Line | None = None
+        if self._parts_bytes <= LINE_BYTES_MAX:
+            if len(self._parts) > 1:
+                self._parts = [b"".join(self._parts)]  # drop the parts, so that a large line is in memory only once
+            line = parse(self._parts[0], self._seed)
         if line is None:
             self._blame("line", b"".join(self._parts), lines=1)
             return
@@ -346,13 +347,6 @@ class Scanner:
         self.n, self.x, self.end = line.n, line.x, self._read_to
         self._begin_line()
         yield entry
-
-    def _parse(self) -> Line | None:
-        if self._parts_bytes > LINE_BYTES_MAX:
-            return None
-        if len(self._parts) > 1:
-            self._parts = [b"".join(self._parts)]  # drop the parts, so that a large line is in memory only once
-        return parse(self._parts[0], self._seed)
 
     def _blame(self, kind: str, raw: bytes, lines: int = 0) -> None:
         """Count the bytes since the last line end as damage."""

@@ -6,6 +6,7 @@ only after the sealed file was read back and its name is durable, so no crash lo
 file, which stays fully usable.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -58,14 +59,11 @@ def _write_packed(disk: Disk, plain: str, temporary: str) -> bytes:
 
 def _content_digest(disk: Disk, sealed: str) -> bytes:
     digest = xxhash.xxh3_128()
-    content = SealedContent(disk, disk.open(sealed))
-    try:
+    with contextlib.closing(SealedContent(disk, disk.open(sealed))) as content:
         if not content.is_whole():
             return b""
         for piece in content.pieces(0):
             digest.update(piece.data)
-    finally:
-        content.close()
     return digest.digest()
 
 

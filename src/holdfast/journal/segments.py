@@ -5,9 +5,10 @@ hold one segment, a whole sealed file with the right name is preferred, then a p
 another copy of a segment, is a stray: it is reported and never read. Nothing here writes.
 """
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +18,7 @@ from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.paths import SegmentName, parse_segment_name
 from holdfast.journal.positions import Damage
 from holdfast.journal.scan import SealedContent, read_line
-from holdfast.records import FORMAT, Fence, Line, Segment, parse, seed_of
+from holdfast.records import FORMAT, SEGMENT, Fence, Line, Segment, parse, seed_of
 
 _HEADER_BYTES_MAX = 64 * 1024
 _LISTINGS_MAX = 100
@@ -106,7 +107,10 @@ def fence_between(file: SegmentFile, successor: SegmentFile) -> Fence | None:
 def _list_once(disk: Disk, folder: str, uid: str | None, cache: HeaderCache) -> Chain:
     names = sorted(filter(None, map(parse_segment_name, disk.names(folder))))
     headers = [_cached_header(disk, os.path.join(folder, str(name)), uid, cache) for name in names]
-    run = uid or _majority(headers)
+    run = uid or ""
+    if not run:  # the run that most headers name, so that one foreign file cannot make the whole journal look foreign
+        votes = Counter(header.segment.run for header in headers if header is not None)
+        run = votes.most_common(1)[0][0] if votes else ""
     strays: list[Damage] = []
     candidates: dict[int, list[SegmentFile]] = {}
     for name, header in zip(names, headers, strict=True):
@@ -160,18 +164,16 @@ def is_whole_file(disk: Disk, path: str) -> bool:
         handle = disk.open(path)
     except NotAFileError:
         return False
-    content = SealedContent(disk, handle)
-    try:
+    with contextlib.closing(SealedContent(disk, handle)) as content:
         return content.is_whole()
-    finally:
-        content.close()
 
 
 def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -> Header | None:
     """The header of a file. Headers never change, so each valid one is read once."""
     header = cache.get(path)
     if header is None:
-        header = _read_header(disk, path, uid)
+        raw = read_line(disk, path, 0, _HEADER_BYTES_MAX)
+        header = parse_header(raw[:-1], uid, path) if raw.endswith(b"\n") else None
         if header is not None:
             cache[path] = header
     return header
@@ -189,11 +191,6 @@ _claim = msgspec.json.Decoder(_Claim)
 _segment = msgspec.json.Decoder(Segment)
 
 
-def _read_header(disk: Disk, path: str, uid: str | None) -> Header | None:
-    raw = read_line(disk, path, 0, _HEADER_BYTES_MAX)
-    return parse_header(raw[:-1], uid, path) if raw.endswith(b"\n") else None
-
-
 def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
     """The header in a line of the file at `path`; None if the line is no valid header. FormatError if its format is
     newer. Of a header of another run than `uid`, only the run is returned.
@@ -204,7 +201,7 @@ def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     line = parse(raw, seed_of(claimed.run))
-    if line is None or line.t != "segment":
+    if line is None or line.t != SEGMENT:
         return None
     if uid and claimed.run != uid:
         return Header(line, Segment(claimed.format, claimed.run, 0, 0, 0))  # the rest means nothing here
@@ -216,12 +213,6 @@ def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
         return Header(line, _segment.decode(data))
     except msgspec.ValidationError:  # a right checksum does not prove that Holdfast wrote it
         return None
-
-
-def _majority(headers: Iterable[Header | None]) -> str:
-    """The run that most headers name, so that one foreign file cannot make the whole journal look foreign."""
-    votes = Counter(header.segment.run for header in headers if header is not None)
-    return votes.most_common(1)[0][0] if votes else ""
 
 
 def _stray(kind: str, name: SegmentName, detail: str) -> Damage:

@@ -16,10 +16,9 @@ from holdfast.errors import FormatError
 from holdfast.journal.disk import OS_DISK, Disk, NotAFileError, write_file
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.segments import Chain, Header, parse_header
-from holdfast.records import LINE_BYTES_MAX, Draft, Line, frame, parse, seed_of
+from holdfast.records import LINE_BYTES_MAX, SEGMENT, START_RECORDS, Draft, Line, frame, parse, seed_of
 
 START_FILE = "started.jsonl"
-START_RECORDS = frozenset({"run.started", "run.extended"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,11 +47,11 @@ class StartCopy(msgspec.Struct, frozen=True):
         mirror, it has given the line's number to another record.
         """
         headers = [file.header for file in chain.segments if file.header is not None]
-        return [each for each in self.lines if not any(_replaces(header, each) for header in headers)]
-
-
-def _replaces(header: Header, copied: CopiedLine) -> bool:
-    return header.segment.epoch > copied.epoch and header.line.n <= copied.line.n
+        return [
+            each
+            for each in self.lines
+            if not any(header.segment.epoch > each.epoch and header.line.n <= each.line.n for header in headers)
+        ]
 
 
 def read_start(disk: Disk, run: str) -> StartCopy:
@@ -82,8 +81,11 @@ def parse_start(data: bytes) -> StartCopy:
     header: Header | None = None
     is_whole = bool(raws) and not rest
     for raw in raws:
-        found = _header_in(raw, uid)
-        if found is not None:
+        try:
+            found = parse_header(raw, uid or None, START_FILE)
+        except FormatError:  # the journal has the same format, and reading it reports the error
+            found = None
+        if found is not None and found.segment.run == (uid or found.segment.run):
             header, uid = found, found.segment.run
             lines.append(CopiedLine(found.line, found.segment.segment, found.segment.epoch))
             continue
@@ -93,14 +95,6 @@ def parse_start(data: bytes) -> StartCopy:
             continue
         lines.append(CopiedLine(line, header.segment.segment, header.segment.epoch))
     return StartCopy(uid, tuple(lines), "" if is_whole else "is damaged")
-
-
-def _header_in(raw: bytes, uid: str) -> Header | None:
-    try:
-        found = parse_header(raw, uid or None, START_FILE)
-    except FormatError:  # the journal has the same format, and reading it reports the error
-        return None
-    return found if found is not None and found.segment.run == (uid or found.segment.run) else None
 
 
 class StartLines:
@@ -113,30 +107,20 @@ class StartLines:
     def watch(self, entries: Iterable[Entry | Damage]) -> Iterator[Entry | Damage]:
         """Pass the entries through unchanged and collect the start records among them."""
         for each in entries:
-            if isinstance(each, Entry):
-                if each.line.t == "segment":
-                    self._header = each.line
-                elif each.line.t in START_RECORDS:
-                    self._add(each.line)
+            if isinstance(each, Entry) and each.line.t == SEGMENT:
+                self._header = each.line
+            elif isinstance(each, Entry) and each.line.t in START_RECORDS and self._header is not None:
+                self._lines += [line for line in (self._header, each.line) if line not in self._lines]
             yield each
-
-    def _add(self, line: Line) -> None:
-        if self._header is None:
-            return
-        if self._header not in self._lines:
-            self._lines.append(self._header)
-        if line not in self._lines:
-            self._lines.append(line)
 
     def encoded(self, uid: str) -> bytes:
         """The bytes of the file: the same lines as in the journal."""
-        return b"".join(_encode_line(line, seed_of(uid)) for line in self._lines)
-
-
-def _encode_line(line: Line, seed: int) -> bytes:
-    data = bytes(line.d)
-    head, tail, _ = frame(Draft(_encode(line.t), b"", data, 0), line.n, line.at.encode(), seed)
-    return head + data + tail
+        parts: list[bytes] = []
+        for line in self._lines:
+            data = bytes(line.d)
+            head, tail, _ = frame(Draft(_encode(line.t), b"", data, 0), line.n, line.at.encode(), seed_of(uid))
+            parts += (head, data, tail)
+        return b"".join(parts)
 
 
 def is_start_copy_current(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:

@@ -17,7 +17,7 @@ from holdfast.journal.reader import Reader
 from holdfast.journal.scan import SealedContent, SegmentContent, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_chain
 from holdfast.journal.start_copy import START_FILE, read_start
-from holdfast.records import Anomaly, Line
+from holdfast.records import ANOMALY, RUN_STARTED, Anomaly, Line
 
 Progress = Callable[[int, int], None]
 """Receives the number of bytes checked so far, and of all bytes."""
@@ -67,14 +67,14 @@ def verify(
             if isinstance(found, Damage):
                 damage.append(found)
                 continue
-            begun = begun or found.line.t == "run.started"
+            begun = begun or found.line.t == RUN_STARTED
             if found.is_copy:
                 continue
             records, last_n = records + 1, found.line.n
             if progress is not None:
                 progress(before.get(found.segment, 0) + found.end, total)
             errors += _check_data(found.line, check)
-            if found.line.t == "anomaly":
+            if found.line.t == ANOMALY:
                 anomalies += _decode_anomaly(found.line)
         chain = list_chain(disk, folder, uid or reader.uid)
     except (DamagedError, FormatError) as error:
@@ -161,14 +161,11 @@ def _check_file(
     """Check what reading records cannot show: changed bytes that hold no record, and void bytes. `recorded`: segments
     whose losses are recorded.
     """
-    content = open_segment(disk, file.path)
-    try:
+    with contextlib.closing(open_segment(disk, file.path)) as content:
         if isinstance(content, SealedContent) and not content.is_whole():
             messages = errors if file.number not in recorded else warnings
             messages.append(f"{file.path}: the sealed file has changed since it was written")
         warnings += _describe_void(content, file, successors)
-    finally:
-        content.close()
 
 
 def describe_voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str]:

@@ -1,20 +1,19 @@
-"""The journal's writer: saves records from an event loop through a bounded queue and one writer thread.
+"""The journal's writer: saves records from an event loop through a bounded queue and one thread (`appender`).
 
-The thread takes what is queued, writes it, calls sync once, and then acknowledges the records in order. Invariants:
+The thread takes what is queued, writes it and calls sync once; then the event loop acknowledges the records in order.
+Invariants:
 
 - The event loop never waits for the disk.
 - An append is acknowledged only when its record is durable (with `mirror.wait`: durable in the mirror too).
 - Memory is bounded by the size of the queue.
 - When the thread ends, for whatever reason, every pending append raises, and so does every later one.
 
-Once a second the thread checks that the run is still its own and that its files are still at their paths (`location`).
 A crash loses only records that were not acknowledged.
 """
 
 import asyncio
 import contextlib
 import errno
-import queue
 import shlex
 import threading
 import time
@@ -26,44 +25,29 @@ import msgspec
 from holdfast.errors import (
     DamagedError,
     DiskError,
-    FencedError,
     JournalError,
     StoppedError,
     UsageError,
     WriteFailedError,
 )
-from holdfast.journal.appender import Hooks
+from holdfast.journal.appender import Hooks, Queued, ThreadHooks, WriterThread, fenced_error
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.mirror.uploader import BEAT_SECONDS, MirrorUploader, UploadSettings
+from holdfast.journal.mirror.heartbeat import BEAT_SECONDS
+from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects
 from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
-from holdfast.journal.ownership.lock import CHECK_SECONDS, WAIT_SECONDS, Lock
+from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
 from holdfast.journal.positions import Damage, Position
 from holdfast.journal.sealing import Sealer, seal
 from holdfast.records import Draft, Durations, Fence
 
 QUEUE_BYTES = 64 * 1024 * 1024
-_BATCH_BYTES = 8 * 1024 * 1024
-_BATCH_RECORDS = 4096
-SLOW_SECONDS = 1.0
-"""A slower commit is reported as an event: the disk, not the model, slows the run down."""
 _SPACE_PAUSE_SECONDS = 1.0
 _REPORT_AGAIN_SECONDS = 60.0
-_SMALL_BATCH = 64
-_BUSY_SECONDS = 0.001
-_GATHER_SECONDS = 0.0005
-_FLOWING = 3
-_FLOWING_SECONDS = 0.0035
-_FADING = 0.9
-"""Group commit. One sync costs as much for fifty records as for one, so under load the thread waits a moment to collect
-more of them. It waits `_GATHER_SECONDS` if the last batches had several records and the next record arrives within
-`_BUSY_SECONDS` of the last commit. If at least `_FLOWING` records are queued by then, but fewer than in recent batches
-(the maximum, fading by `_FADING` per batch), it waits `_FLOWING_SECONDS` once more. A single record never waits."""
 
 Tell = Callable[[str, str], None]
-_Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: no caller waits for the acknowledgement
 
 
 class MirrorOptions(msgspec.Struct, frozen=True):
@@ -128,6 +112,52 @@ async def open_writer(
     return Writer(parts, settings, asyncio.get_running_loop())
 
 
+class _QueueSpace:
+    """Counts the queued bytes, and lets callers wait in order until theirs fit. Used in the event loop only."""
+
+    def __init__(self, bytes_max: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_open = True
+        self.queued = 0
+        self._bytes_max = bytes_max
+        self._loop = loop
+        self._promised = 0  # bytes of callers that were woken and have not queued their records yet
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record can be queued at once. Not if others wait: a small record must not overtake a large one."""
+        return not self._waiters and self._fits(size)
+
+    async def wait(self, size: int) -> None:
+        """Wait for room. Also returns when the journal closes, so the caller checks `is_open`."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._promised -= size  # it was admitted, and cancelled before it ran: give its room back
+            elif (size, turn) in self._waiters:
+                self._waiters.remove((size, turn))
+            self._loop.call_soon(self.admit)  # the ones behind it may fit now
+            raise
+        self._promised -= size
+
+    def admit(self) -> None:
+        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
+        while self._waiters:
+            size, turn = self._waiters[0]
+            if self.is_open and not self._fits(size):
+                return
+            self._waiters.popleft()
+            if not turn.done():
+                self._promised += size
+                turn.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        taken = self.queued + self._promised
+        return taken == 0 or taken + size <= self._bytes_max  # an empty queue takes a record of any size
+
+
 class Writer:
     """One run's journal, open to append. Belongs to the event loop that opened it."""
 
@@ -136,26 +166,19 @@ class Writer:
         self._options = options
         self._loop = loop
         self._appender = parts.opened.appender
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._queued_bytes = 0
-        self._promised_bytes = 0
-        self._space_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._space = _QueueSpace(options.queue_bytes, loop)
         self.commits = Durations()
         """How long callers of `append` waited for their records to become durable."""
-        self._open = True
         self._stopped: StoppedError | None = None
         self._on_failure: list[Callable[[], None]] = []
-        self._in_hand: list[_Waiting] = []
-        self._checked = time.monotonic()
-        self._check_soon = False
-        self._committed = 0.0  # when the last batch was durable, on the monotonic clock
-        self._recent_batch = 0.0  # records in recent batches: the maximum, fading with each batch
         self._ended: asyncio.Future[None] = loop.create_future()
-        self._held: deque[tuple[_Waiting, Position]] = deque()  # durable here, not yet in the mirror
+        self._held: deque[tuple[Queued, Position]] = deque()  # durable here, not yet in the mirror
+        hooks = ThreadHooks(self._committed, lambda failure: self._in_loop(self._end, failure), options.tell)
+        self._thread = WriterThread(self._appender, parts.lock, parts.folder, hooks)
         self.mirror = self._start_mirror(options.mirror)
         for number in parts.opened.unsealed:
             parts.sealer.submit(number)
-        threading.Thread(target=self._work, name="holdfast-writer", daemon=True).start()
+        self._thread.start()
 
     @property
     def epoch(self) -> int:
@@ -167,7 +190,7 @@ class Writer:
         one that was opened. Safe from any thread.
         """
         if self._parts.lock.location.is_gone():
-            self._check_soon = True  # the writer's thread stops and reports it before its next commit
+            self._thread.check_soon = True  # the writer's thread stops and reports it before its next commit
             return True
         return self._parts.lock.look()
 
@@ -208,16 +231,16 @@ class Writer:
         Cancelling it while it waits for space in the queue saves nothing. Cancelled later, the record is still saved.
         """
         size = record.size
-        if not self._open:
+        if not self._space.is_open:
             raise self._refusal()
         began = time.monotonic()
-        if self._space_waiters or not self._fits(size):
-            await self._wait_for_space(size)
-            if not self._open:
+        if not self._space.has_room(size):
+            await self._space.wait(size)
+            if not self._space.is_open:
                 raise self._refusal()
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
-        self._queued_bytes += size
-        self._queue.put((record, acknowledged))
+        self._space.queued += size
+        self._thread.put(record, acknowledged)
         position = await acknowledged
         self.commits.add(time.monotonic() - began)
         return position
@@ -227,9 +250,9 @@ class Writer:
 
         It may exceed the queue's limit, but it is counted, so the next `append` waits.
         """
-        if self._open:
-            self._queued_bytes += record.size
-            self._queue.put((record, None))
+        if self._space.is_open:
+            self._space.queued += record.size
+            self._thread.put(record)
 
     async def close(self, *, seal_last: bool = False) -> None:
         """Save what is queued, finish sealing and mirroring, release the lock.
@@ -238,23 +261,19 @@ class Writer:
         run: then the records since the takeover are void.
         """
         if not self._parts.closing.is_set():
-            self._open = False
+            self._space.is_open = False
             self._parts.closing.set()
-            self._queue.put(None)
-            self._admit()  # callers that still wait for space wake up and raise
+            self._thread.close()
+            self._space.admit()  # callers that still wait for space wake up and raise
         await asyncio.shield(self._ended)
         await asyncio.to_thread(self._release_all, seal_last and self._stopped is None)
         self._fail_held()
         if self._stopped is None and self._parts.lock.lost:
-            self._stopped = self._fenced()
+            self._stopped = fenced_error(self._parts.lock, self._parts.folder)
         if self._stopped is not None:
             raise self._stopped
 
-    # In the event loop: count queued bytes, wake waiting callers.
-
-    def _fits(self, size: int) -> bool:
-        taken = self._queued_bytes + self._promised_bytes
-        return taken == 0 or taken + size <= self._options.queue_bytes
+    # In the event loop: acknowledge records, raise in callers.
 
     def _refusal(self) -> StoppedError:
         """A new error for each caller: an exception that is raised twice collects both tracebacks."""
@@ -262,30 +281,7 @@ class Writer:
             return StoppedError(f"{self._parts.folder}: the journal is closed")
         return type(self._stopped)(str(self._stopped))
 
-    async def _wait_for_space(self, size: int) -> None:
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._space_waiters.append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if (size, turn) in self._space_waiters:
-                self._space_waiters.remove((size, turn))
-            self._loop.call_soon(self._admit)  # the ones behind it may fit now
-            raise
-        self._promised_bytes -= size
-
-    def _admit(self) -> None:
-        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
-        while self._space_waiters:
-            size, turn = self._space_waiters[0]
-            if self._open and not self._fits(size):
-                return
-            self._space_waiters.popleft()
-            if not turn.done():
-                self._promised_bytes += size
-                turn.set_result(None)
-
-    def _hold(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
+    def _hold(self, batch: Sequence[Queued], positions: Sequence[Position]) -> None:
         """Keep a locally durable batch unacknowledged until the mirror has it too (`mirror.wait`)."""
         self._held.extend(zip(batch, positions, strict=True))
         assert self.mirror is not None
@@ -296,7 +292,7 @@ class Writer:
 
     def _release(self, n: int) -> None:
         """Acknowledge the held records up to number `n`: they are durable in the mirror."""
-        mirrored: list[tuple[_Waiting, Position]] = []
+        mirrored: list[tuple[Queued, Position]] = []
         while self._held and self._held[0][1].n <= n:
             mirrored.append(self._held.popleft())
         if mirrored:
@@ -307,22 +303,14 @@ class Writer:
         if self.mirror is not None:
             self._release(self.mirror.mirrored)
         for (record, acknowledged), _ in self._held:
-            self._queued_bytes -= record.size
+            self._space.queued -= record.size
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_exception(
-                    self._fenced()
+                    fenced_error(self._parts.lock, self._parts.folder)
                     if self._parts.lock.lost
                     else StoppedError(f"{self._parts.folder}: the last records are saved here, but not in the mirror")
                 )
         self._held.clear()
-
-    def _fenced(self) -> FencedError:
-        because = self._parts.lock.lost_because
-        return FencedError(because or f"{self._parts.folder} was taken over by another process: this one stops")
-
-    def _report_lost(self) -> None:
-        because = self._parts.lock.lost_because
-        self._options.tell("lease.lost", because or f"{self._parts.folder}: another process has taken the run over")
 
     def hurry(self) -> None:
         """Make `close` stop waiting for the mirror. The next start of the run sends the rest."""
@@ -336,111 +324,33 @@ class Writer:
         self._parts.lock.lose(self.mirror.lost_because if self.mirror is not None else "")
         self._in_loop(self._fail_held)
 
-    def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
+    def _acknowledge(self, batch: Sequence[Queued], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
-            self._queued_bytes -= record.size
+            self._space.queued -= record.size
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_result(position)
-        self._admit()
+        self._space.admit()
 
     def _end(self, failure: JournalError | None) -> None:
-        self._open = False
+        self._space.is_open = False
         if failure is not None:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
-            for _, acknowledged in self._in_hand + self._drain():
+            for _, acknowledged in self._thread.unsaved():
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(self._refusal())
             self._fail_held()
             for call in self._on_failure:
                 call()
-        self._admit()
+        self._space.admit()
         self._ended.set_result(None)
 
-    def _drain(self) -> list[_Waiting]:
-        left = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                waiting = self._queue.get_nowait()
-                if waiting is not None:
-                    left.append(waiting)
-        return left
+    # In other threads.
 
-    # In the writer's thread: take what is queued, make it durable, notify the event loop.
-
-    def _work(self) -> None:
-        failure: JournalError | None = None
-        try:
-            while self._commit_next():
-                pass
-        except JournalError as error:
-            failure = error
-        except BaseException as error:  # noqa: BLE001 - whatever ends this thread, waiting callers must raise
-            kind = WriteFailedError if isinstance(error, OSError) else StoppedError
-            failure = kind(f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept")
-        with contextlib.suppress(OSError):  # closing syncs nothing: everything acknowledged was synced before
-            self._appender.close()
-        if failure is not None:
-            self._options.tell("journal.stopped", str(failure))
-        self._in_loop(self._end, failure)
-
-    def _commit_next(self) -> bool:
-        """Commit one batch; False when the queue has been closed."""
-        last = len(self._in_hand)
-        self._recent_batch = max(last, self._recent_batch * _FADING)
-        self._in_hand = []
-        size = 0
-        waiting = self._next_waiting()
-        is_busy = self._recent_batch >= 2 and last < _SMALL_BATCH
-        if is_busy and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
-            time.sleep(_GATHER_SECONDS)  # group commit: see the constants
-            if _FLOWING <= self._queue.qsize() < self._recent_batch - 1:
-                time.sleep(_FLOWING_SECONDS)
-        while waiting is not None:
-            self._in_hand.append(waiting)
-            size += waiting[0].size
-            if size >= _BATCH_BYTES or len(self._in_hand) >= _BATCH_RECORDS:
-                break
-            try:
-                waiting = self._queue.get_nowait()
-            except queue.Empty:
-                break
-        if self._in_hand:
-            # Before the write, not after it: a process that was paused may have lost the run meanwhile, and must not
-            # acknowledge a record that the new owner's fence voids.
-            self._check_location()
-            if self._parts.lock.lost:
-                self._report_lost()
-                raise self._fenced()
-            began = time.monotonic()
-            positions = self._appender.commit([record for record, _ in self._in_hand])
-            self._parts.full_disk.reason = ""
-            waits = self._options.mirror is not None and self._options.mirror.wait
-            # After `commit` the batch is synced. Nothing is acknowledged before this line.
-            self._in_loop(self._hold if waits else self._acknowledge, self._in_hand, positions)
-            self._committed = time.monotonic()
-            if self._committed - began > SLOW_SECONDS:
-                took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
-                self._options.tell("journal.commit_slow", f"{self._parts.folder}: a commit took {took}")
-        return waiting is not None
-
-    def _next_waiting(self) -> _Waiting | None:
-        """The next queued record; None if the queue was closed. While it waits, it checks the files once a second."""
-        while True:
-            try:
-                return self._queue.get(timeout=CHECK_SECONDS)
-            except queue.Empty:
-                self._check_location()
-
-    def _check_location(self) -> None:
-        """At most once a second: FencedError if the run was taken over, WriteFailedError if its files are gone."""
-        if not self._check_soon and time.monotonic() - self._checked < CHECK_SECONDS:
-            return
-        # The takeover is checked first: a new owner seals our segment, so a missing file alone would be misreported.
-        if self._parts.lock.look():
-            self._report_lost()
-            raise self._fenced()
-        self._parts.lock.location.check(self._appender.hot_file())
-        self._checked = time.monotonic()
+    def _committed(self, batch: Sequence[Queued], positions: Sequence[Position]) -> None:
+        """Called by the writer's thread when a batch is durable."""
+        self._parts.full_disk.reason = ""
+        waits = self._options.mirror is not None and self._options.mirror.wait
+        self._in_loop(self._hold if waits else self._acknowledge, batch, positions)
 
     def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits any more

@@ -77,7 +77,17 @@ from holdfast.records.line import (
     seed_of,
     writable,
 )
-from holdfast.records.record_types import FORMAT, Anomaly, Fence, Segment, is_known
+from holdfast.records.record_types import (
+    ANOMALY,
+    FORMAT,
+    RUN_STARTED,
+    SEGMENT,
+    START_RECORDS,
+    Anomaly,
+    Fence,
+    Segment,
+    is_known,
+)
 from holdfast.records.redaction import (
     KEY_SHAPE,
     NO_CREDENTIALS,
@@ -106,6 +116,7 @@ from holdfast.records.samples import (
 )
 
 __all__ = [
+    "ANOMALY",
     "COUNT_MAX",
     "EXTRACTOR_VERSIONS",
     "FORMAT",
@@ -117,8 +128,11 @@ __all__ = [
     "NO_CREDENTIALS",
     "ORDINALS_MAX",
     "RELATIVE_ERROR",
+    "RUN_STARTED",
     "SCORER_VERSIONS",
+    "SEGMENT",
     "SOLVER_VERSIONS",
+    "START_RECORDS",
     "TOOL_VERSIONS",
     "AnomaliesRechecked",
     "Anomaly",

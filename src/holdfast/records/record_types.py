@@ -11,12 +11,17 @@ from holdfast.records.samples import Count, CountOrMinusOne
 FORMAT = 1
 """The version of the bytes described in docs/format.md."""
 
+SEGMENT = "segment"
+ANOMALY = "anomaly"
+RUN_STARTED = "run.started"
+START_RECORDS = frozenset({RUN_STARTED, "run.extended"})
+"""The types that say what a run is. Without these records no other record can be understood."""
+
 _KNOWN = frozenset(
     {
-        "segment",
-        "run.started",
+        SEGMENT,
+        *START_RECORDS,
         "run.resumed",
-        "run.extended",
         "run.replanned",
         "run.completed",
         "run.failed",
@@ -30,7 +35,7 @@ _KNOWN = frozenset(
         "score",
         "score.started",
         "score.completed",
-        "anomaly",
+        ANOMALY,
         "totals",
         "note",
     }

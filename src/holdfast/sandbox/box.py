@@ -120,7 +120,10 @@ class Sandboxes:
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
-                self._tell_full(error)
+                if time.monotonic() - self._reported_at >= _REPORT_AGAIN_SECONDS:
+                    self._reported_at = time.monotonic()
+                    advice = "free some space, and the run continues by itself; nothing is lost, also if you stop it"
+                    self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
             watch.wait()
             try:
                 await asyncio.sleep(_SPACE_PAUSE_SECONDS)
@@ -132,12 +135,6 @@ class Sandboxes:
         if why and not self._counted:
             self._counted = True
             self.tell("sandbox.counted", f"memory of sandboxed commands is counted ten times a second: {why}")
-
-    def _tell_full(self, error: OSError) -> None:
-        if time.monotonic() - self._reported_at >= _REPORT_AGAIN_SECONDS:
-            self._reported_at = time.monotonic()
-            advice = "free some space, and the run continues by itself; nothing is lost, also if you stop it"
-            self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
 
     def close(self) -> None:
         """Stop all commands."""
@@ -285,30 +282,28 @@ class Box:
         async with self._making:
             self.check_open()
             self._used = True
-            if self._folder is None or not self._is_current:
-                await self._restore_folder()
+            if self._folder is not None and self._is_current:
+                return self._folder
+            if self.lost is not None:
+                raise self.lost
+            if self._delivered_changes:
+                state, noted = self._known.state, self._delivered_changes
+                self._known = FolderSnapshot(
+                    await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
+                )
+                self._delivered_changes = []
+            begun = self._known.state.entries or self._known.state.lost  # every first call records at least the folders
+            first = {} if begun else await self._first_files()
+            try:
+                self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
+            except LostFilesError as error:
+                self._lose(error)
+                raise
+            except OSError as error:
+                raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
+            self._is_current = True
             assert self._folder is not None
             return self._folder
-
-    async def _restore_folder(self) -> None:
-        if self.lost is not None:
-            raise self.lost
-        if self._delivered_changes:
-            state, noted = self._known.state, self._delivered_changes
-            self._known = FolderSnapshot(
-                await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
-            )
-            self._delivered_changes = []
-        begun = self._known.state.entries or self._known.state.lost  # every first call records at least the folders
-        first = {} if begun else await self._first_files()
-        try:
-            self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
-        except LostFilesError as error:
-            self._lose(error)
-            raise
-        except OSError as error:
-            raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
-        self._is_current = True
 
     def _lose(self, error: LostFilesError) -> None:
         """Mark the files as lost: the attempt fails, even if its solver catches the error."""
@@ -319,7 +314,14 @@ class Box:
 
     def _make(self, first: Mapping[str, bytes]) -> FolderSnapshot:
         if self._folder is None:
-            self._folder = _new_folder(self._sandboxes.place, self._sandboxes.uid, self._origin.name())
+            uid = self._sandboxes.uid
+            path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{self._origin.name()}-", dir=self._sandboxes.place)
+            try:
+                own(path)  # a crash before this line leaves a folder without an owner; the next start removes it
+            except OSError:
+                remove_folder(path)
+                raise
+            self._folder = Folder(path, uid)
         folder = self._folder
         remove_folder(folder.files)
         known = restore(folder.files, self._known.state, self._sandboxes.blobs)
@@ -327,7 +329,10 @@ class Box:
             raise LostFilesError("the sandbox cannot be restored: what was recorded has no working folder")
         make_folders(folder)
         for path, content in first.items():
-            _write_first_file(folder.work, path, content)
+            target = os.path.join(folder.work, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, "wb") as file:
+                file.write(content)
         return known
 
     async def _first_files(self) -> dict[str, bytes]:
@@ -411,21 +416,3 @@ def check_paths(spec: Sandbox, place: str) -> None:
     for path in spec.files:
         if path.startswith("/") or ".." in path.split("/") or path.strip("/") != path or not path:
             raise SpecError(f"{place}.sandbox.files: {path!r} is no path inside the sandbox; write it relative to it")
-
-
-def _new_folder(place: str, uid: str, name: str) -> Folder:
-    """Create a folder and write its owner into it. A crash in between leaves a folder that the next start removes."""
-    path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
-    try:
-        own(path)
-    except OSError:
-        remove_folder(path)
-        raise
-    return Folder(path, uid)
-
-
-def _write_first_file(folder: str, path: str, content: bytes) -> None:
-    target = os.path.join(folder, path)
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(target, "wb") as file:
-        file.write(content)

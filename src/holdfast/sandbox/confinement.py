@@ -187,7 +187,11 @@ class Launch:
         most = spec.output_kb << 10 if output_bytes is None else output_bytes
         try:
             repair_folders(self._folder)
-            input_path = self._write_input(given)
+            input_path = ""
+            if given:  # standard input, in a file outside the folders that commands can see
+                handle, input_path = tempfile.mkstemp(prefix=INPUT, dir=self._folder.path)
+                with open(handle, "wb") as file:
+                    file.write(given)
         except OSError as error:
             raise SandboxFailedError(f"the sandbox could not be set up: {error}") from error
         report, report_write = os.pipe()
@@ -204,16 +208,19 @@ class Launch:
             os.close(report)
             self._finish(process)
             cgroups.remove(self._groups)  # the launcher has done it, unless it was killed
-            self._remove_mount_points()
+            # Remove mount points from the command's folders: the namespace has ended, so they are empty folders now.
+            for path in inner_folders() if self._namespaces else ():
+                with contextlib.suppress(OSError):
+                    os.rmdir(self._folder.files + path)
             if input_path:
                 os.unlink(input_path)
-        ended = _read_report(report_bytes)
+        ended = dict(marshal.loads(report_bytes)) if report_bytes else {}  # empty: killed before it could write one
         self.no_group = ended.get("no_group", "")
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
-        ran = CommandResult(
-            _as_shell(ended.get("code", -signal.SIGKILL)), output[0], output[1], ended.get("why", "stopped")
-        )
+        code = ended.get("code", -signal.SIGKILL)
+        code = code if code >= 0 else 128 - code  # as a shell reports a signal
+        ran = CommandResult(code, output[0], output[1], ended.get("why", "stopped"))
         if spec.image and ran.code == _DOCKER_FAILED and not ran.why:
             raise SandboxFailedError(f"docker could not run {spec.image}: {ran.stderr.strip()[:_STDERR_MAX]}")
         return ran
@@ -241,21 +248,6 @@ class Launch:
             process.stdin.write(b"%08x" % len(data) + data)
             process.stdin.flush()
         return process
-
-    def _remove_mount_points(self) -> None:
-        """Remove mount points from the command's folders. The namespace has ended: they are empty folders now."""
-        for path in inner_folders() if self._namespaces else ():
-            with contextlib.suppress(OSError):
-                os.rmdir(self._folder.files + path)
-
-    def _write_input(self, given: bytes) -> str:
-        """Write standard input to a file outside the folders that commands can see."""
-        if not given:
-            return ""
-        handle, path = tempfile.mkstemp(prefix=INPUT, dir=self._folder.path)
-        with open(handle, "wb") as file:
-            file.write(given)
-        return path
 
     def _order(self, argv: Sequence[str], given: str, report: int) -> dict[str, Any]:
         spec, folder = self._spec, self._folder
@@ -287,23 +279,18 @@ class Launch:
             "filter": b"" if spec.image else call_filter(self._namespaces),
             "groups": self._groups,
             "seconds": spec.seconds,
-            "limits": self._limits(),
+            "limits": {  # checked by the launcher; 0 is none: docker limits processes and memory itself
+                "processes": 0 if spec.image else spec.processes,
+                "memory": 0 if spec.image else spec.memory_mb * MIB,
+                "bytes": spec.files_mb * MIB,
+                "files": spec.files_max,
+                "over_full": int(self._over_full),
+            },
             "kernel_limits": {} if spec.image else _kernel_limits(spec),
             "memory_files": min(spec.memory_mb, spec.files_mb) * MIB,
             "after": ["docker", "rm", "-f", name] if spec.image else [],
             "report": report,
             "parent": os.getpid(),
-        }
-
-    def _limits(self) -> dict[str, int]:
-        """Return the limits that the launcher checks; 0 is none. Docker limits processes and memory itself."""
-        spec = self._spec
-        return {
-            "processes": 0 if spec.image else spec.processes,
-            "memory": 0 if spec.image else spec.memory_mb * MIB,
-            "bytes": spec.files_mb * MIB,
-            "files": spec.files_max,
-            "over_full": int(self._over_full),
         }
 
     def _listen(
@@ -477,21 +464,8 @@ def _in_docker(
         *("--pids-limit", str(spec.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{os.getuid()}:{os.getgid()}", "--workdir", PLACE),
         *("--volume", f"{folder.work}:{PLACE}", "--volume", f"{folder.temporary}:{TEMPORARY}"),
-        *(part for key, value in limits.items() if value for part in _ulimit(key, value)),
+        *(part for key, value in limits.items() if value for part in ("--ulimit", f"{key.lower()}={value}")),
         *(part for key, value in passed.items() for part in ("--env", f"{key}={value}")),
         spec.image,
         *argv,
     ]
-
-
-def _ulimit(name: str, value: int) -> tuple[str, str]:
-    return "--ulimit", f"{name.lower()}={value}"
-
-
-def _read_report(data: bytes) -> dict[str, Any]:
-    """Decode the launcher's report; empty if it was killed before it could write one."""
-    return dict(marshal.loads(data)) if data else {}
-
-
-def _as_shell(code: int) -> int:
-    return code if code >= 0 else 128 - code

@@ -26,21 +26,26 @@ def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
 
     Folders last: if this is interrupted, the next start still finds them.
     """
-    dead = [name for name in _folders(uid, place) if not _has_live_owner(os.path.join(place, name))]
+    dead: list[str] = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(place):
+            path = os.path.join(place, name)
+            if name.startswith(name_of(uid)) and is_own_folder(path) and not _has_live_owner(path):
+                dead.append(path)
     if not dead:
         return 0, 0
     ended = sum(map(_end, _marked(uid, place)))
     if docker:
-        ended += _end_containers(uid, place)
-    for name in dead:
-        remove_folder(os.path.join(place, name))
+        listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
+        listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
+        found = [line.split() for line in listed.splitlines()]
+        left = [fields[0] for fields in found if not _has_live_owner(os.path.join(place, fields[-1]))]
+        if left:
+            _docker("docker", "rm", "--force", *left)
+        ended += len(left)
+    for path in dead:
+        remove_folder(path)
     return ended, len(dead)
-
-
-def _folders(uid: str, place: str) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        own = (name for name in os.listdir(place) if name.startswith(name_of(uid)))
-        yield from (name for name in own if is_own_folder(os.path.join(place, name)))
 
 
 def _has_live_owner(folder: str) -> bool:
@@ -80,16 +85,6 @@ def _end(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _end_containers(uid: str, place: str) -> int:
-    listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
-    listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
-    found = [line.split() for line in listed.splitlines()]
-    left = [fields[0] for fields in found if not _has_live_owner(os.path.join(place, fields[-1]))]
-    if left:
-        _docker("docker", "rm", "--force", *left)
-    return len(left)
 
 
 def _docker(*command: str) -> str:

@@ -210,7 +210,12 @@ class AnswerExpectations(msgspec.Struct, frozen=True):
 def expect_answers(task: Mapping[str, Any], params: Mapping[str, Any]) -> AnswerExpectations:
     """Derive the expectations from a task of an effective spec, as plain data, and the model's parameters."""
     own = " ".join(_texts([task.get(name) for name in ("system", "prompt", "messages")]))
-    return AnswerExpectations(frozenset(scripts_in(own)), mentions_languages(own), _expected_json(task, params))
+    names = [name for each in task.get("scorers") or () for name in ([each] if isinstance(each, str) else each)]
+    json = "part" if any(name in {"json_field", "json_schema"} for name in names) else ""
+    form = params.get("response_format")  # counts only for `chat`: other solvers may transform the text
+    if task.get("solver") == "chat" and isinstance(form, Mapping) and str(form.get("type")).startswith("json"):
+        json = "whole"
+    return AnswerExpectations(frozenset(scripts_in(own)), mentions_languages(own), json)
 
 
 def find_anomalies(sample: Sample, answer: Answer, expected: AnswerExpectations) -> dict[str, str]:
@@ -284,15 +289,11 @@ def _find_other_script(sample: Sample, text: str, expected: AnswerExpectations) 
 def _find_format_error(answer: Answer, expected: AnswerExpectations) -> str:
     if answer.marks or answer.tool_calls or _is_json(answer.text):
         return ""
-    if expected.json == "part" and any(map(_is_json, _candidates(answer.text))):
+    text = answer.text
+    spans = (text[text.find(opened) : text.rfind(closed) + 1] for opened, closed in ("{}", "[]"))
+    if expected.json == "part" and any(map(_is_json, itertools.chain(_FENCED.findall(text), spans))):
         return ""
     return f"no JSON: {' '.join(answer.text.split())[:_SHOWN]!r}"
-
-
-def _candidates(text: str) -> Iterator[str]:
-    yield from _FENCED.findall(text)
-    for opened, closed in ("{}", "[]"):
-        yield text[text.find(opened) : text.rfind(closed) + 1]
 
 
 def _is_json(text: str) -> bool:
@@ -301,15 +302,6 @@ def _is_json(text: str) -> bool:
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return False
     return True
-
-
-def _expected_json(task: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Return `Expected.json`. `response_format` counts only for `chat`: other solvers may transform the text."""
-    form = params.get("response_format")
-    if task.get("solver") == "chat" and isinstance(form, Mapping) and str(form.get("type")).startswith("json"):
-        return "whole"
-    names = [name for each in task.get("scorers") or () for name in ([each] if isinstance(each, str) else each)]
-    return "part" if any(name in {"json_field", "json_schema"} for name in names) else ""
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:

@@ -186,7 +186,11 @@ def scorer(
         return msgspec.structs.replace(
             function, name=name or function.name, group=group or function.group, check=check or function.check
         )
-    full_name = name or _name_of(function)
+    innermost: Any = function
+    while isinstance(innermost, functools.partial):
+        innermost = innermost.func
+    own_name = getattr(innermost, "__name__", type(innermost).__name__)
+    full_name = name or ("lambda" if own_name == "<lambda>" else own_name)
     return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check)
 
 
@@ -194,7 +198,7 @@ def requires(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
     """Decorate a scorer that needs the packages of an extra. It runs in a thread, because imports may take seconds."""
 
     def decorate(made: Scorer) -> Scorer:
-        slow = None if inspect.iscoroutinefunction(made.function) else _always
+        slow: Slow | None = None if inspect.iscoroutinefunction(made.function) else lambda text, /, **_: True
         return msgspec.structs.replace(made, packages=packages, extra=extra, slow=slow)
 
     return decorate
@@ -228,10 +232,6 @@ def shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _always(text: str, /, **_: Any) -> bool:
-    return True
-
-
 def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:
     if isinstance(target, list | tuple):
         return [_extract_target(each, extractors) for each in target]
@@ -241,13 +241,6 @@ def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:
     if found is None:
         raise ValueError(f"the target {shorten(target)!r} does not contain what extract_target looks for")
     return found
-
-
-def _name_of(function: Function) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return "lambda" if name == "<lambda>" else name
 
 
 def _takes_ctx(function: Function, name: str) -> bool:

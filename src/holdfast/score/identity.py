@@ -25,7 +25,7 @@ import sysconfig
 import textwrap
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -49,20 +49,19 @@ def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
     `function` is the name of a built-in, or `module:function`.
     """
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    found = {"name": scorer.name, **_code(scorer), "args": args}
+    function, versions = scorer.function, EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
+    name = _built_in_name(function)
+    found: dict[str, Any] = {"name": scorer.name}
+    if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+        found |= {"function": name, "version": versions[name]}
+    else:
+        found |= {"function": _qualified_name(scorer), "source": source_digest(scorer)}
+    found["args"] = args
     if isinstance(scorer, Scorer):
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
         found |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
         found |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
     return found
-
-
-def _code(scorer: Scorer | Extractor) -> dict[str, Any]:
-    function, versions = scorer.function, EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
-    name = _built_in_name(function)
-    if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
-        return {"function": name, "version": versions[name]}
-    return {"function": _qualified_name(scorer), "source": source_digest(scorer)}
 
 
 def version_of(package: str) -> str:
@@ -127,7 +126,11 @@ def source_digest(function: Callable[..., Any]) -> str:
     if module != "__main__":
         content = _module_file(innermost)
         if content is not None:
-            code = _without_others(content, innermost) + b"".join(_imported_files(content, module, {module}))
+            own, lines = sys.modules.get(module), content.splitlines()
+            kept = lines if own is None else _without_scorers(lines, own, innermost)
+            # The file as it is, if nothing was left out: joining would drop the newline at its end.
+            code = content if kept == lines else b"\n".join(kept)
+            code += b"".join(_imported_files(content, module, {module}))
             return xxhash.xxh3_128_hexdigest(code + _bound_to(function))
     return _digest_alone(function, constants=True)
 
@@ -163,7 +166,9 @@ def _used_sources(function: Any, constants: bool) -> Iterator[str]:
     while waiting:
         one = waiting.pop(0)
         yield _source_of(one)
-        beside = getattr(_routine_of(one), "__globals__", {})
+        # A class has no `__globals__`; any of its methods has the same ones.
+        routine = next(filter(inspect.isfunction, vars(one).values()), None) if inspect.isclass(one) else one
+        beside = getattr(routine, "__globals__", {})
         for name in sorted(_names_in(one) & beside.keys()):
             used = _innermost(beside[name]) if callable(beside[name]) else None
             if used is None and constants and isinstance(beside[name], _CONSTANTS):
@@ -178,13 +183,6 @@ def _source_of(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return repr(_compiled(function))
-
-
-def _routine_of(function: Any) -> Any:
-    """Return a function with `__globals__`: the function itself, or a method of a class."""
-    if not inspect.isclass(function):
-        return function
-    return next(filter(inspect.isfunction, vars(function).values()), None)
 
 
 def _names_in(function: Any) -> set[str]:
@@ -205,7 +203,10 @@ def _imported_files(content: bytes, module: str, seen: set[str]) -> Iterator[byt
         found = sys.modules.get(name)
         path = getattr(found, "__file__", None) if name not in seen else None
         seen.add(name)
-        if path is None or not path.endswith(".py") or _is_installed(name, path):
+        # Installed packages, Python and Holdfast are identified by their versions.
+        if path is None or not path.endswith(".py") or name.partition(".")[0] == __name__.partition(".")[0]:
+            continue
+        if os.path.realpath(path).startswith(_installed_folders()):
             continue
         with contextlib.suppress(OSError), open(path, "rb") as file:
             own = file.read()
@@ -251,12 +252,6 @@ def _parsed(source: str | bytes) -> ast.Module:
         return ast.parse(source)
 
 
-def _is_installed(name: str, path: str) -> bool:
-    """Whether a module belongs to an installed package, to Python or to Holdfast: those are identified by versions."""
-    is_ours = name.partition(".")[0] == __name__.partition(".")[0]
-    return is_ours or os.path.realpath(path).startswith(_installed_folders())
-
-
 @functools.cache
 def _installed_folders() -> tuple[str, ...]:
     """Return the folders of installed code, each with a trailing separator. Cached: sysconfig is slow."""
@@ -264,19 +259,15 @@ def _installed_folders() -> tuple[str, ...]:
     return tuple(os.path.realpath(paths[kind]) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-def _without_others(content: bytes, function: Any) -> bytes:
-    """Return a module's file without the scorers that the function does not use."""
-    module, lines = sys.modules.get(function.__module__), content.splitlines()
-    kept = lines if module is None else _without_scorers(lines, module, function)
-    return content if kept == lines else b"\n".join(kept)
-
-
 def _without_scorers(lines: list[bytes], module: ModuleType, kept: Any = None) -> list[bytes]:
     """Blank out the scorers in a module's lines, except `kept` and those that the remaining code uses."""
     found = dict(_scorers_in(module))
     others = {name for name in found if kept is None or _innermost(getattr(module, name)) is not kept}
     while True:  # a scorer that the rest uses is kept, and may itself use others
-        rest = _blank_out(lines, [found[name] for name in others])
+        rest = list(lines)
+        for name in others:
+            first, count = found[name]
+            rest[first : first + count] = [b""] * count
         used = others & _names_in_code(b"\n".join(rest)) if others else set()
         if not used:
             return rest
@@ -297,13 +288,6 @@ def _names_in_code(code: bytes) -> frozenset[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value)
     return frozenset(found)
-
-
-def _blank_out(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:
-    kept = list(lines)
-    for first, count in places:
-        kept[first : first + count] = [b""] * count
-    return kept
 
 
 def _scorers_in(module: ModuleType) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -16,7 +16,7 @@ import linecache
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -45,18 +45,27 @@ def resolve(entry: Entry, place: str) -> Scorer:
     """
     named, args = _split_entry(entry, place)
     found = _find_scorer(named, place) if isinstance(named, str) else _as_scorer(named, place)
-    known, _ = arguments_of(found.function)
+    known, open_ended = arguments_of(found.function)
     args = {**found.args, **args}
     own = {arg: args.pop(arg) for arg in _COMMON_ARGUMENTS if arg in args and arg not in known}
-    extractors = {arg: _extractors(own[arg], f"{place}.{arg}") for arg in own if arg != "name"}
-    made = _with_args(found, args, place)
+    extractors = {}
+    for arg in own:
+        if arg != "name":  # one entry, or a list that is applied in order
+            entries = own[arg] if isinstance(own[arg], list | tuple) else [own[arg]]
+            extractors[arg] = tuple(_extractor(each, f"{place}.{arg}") for each in entries)
+    made = msgspec.structs.replace(found, args=_resolve_parts(found, args, place))
+    parts = made.parts()
+    for part in parts:
+        if part.group:
+            raise ScorerError(place, f"{part.name} scores groups of repeats and cannot be a part of another scorer")
+    made = msgspec.structs.replace(made, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
+    missing = [package for package in made.packages if not version_of(package)]
+    if missing:
+        needed = "the package" if len(missing) == 1 else "the packages"
+        install = f"pip install 'holdfast[{made.extra}]'"
+        raise ScorerError(place, f"{made.name} needs {needed} {', '.join(missing)}: {install}")
+    _check_args(made, known, open_ended, place)
     return msgspec.structs.replace(made, name=str(own.get("name", made.name)), **extractors)
-
-
-def _extractors(entries: Any, place: str) -> tuple[Extractor, ...]:
-    """Return the extractors of a field: one entry, or a list that is applied in order."""
-    several = entries if isinstance(entries, list | tuple) else [entries]
-    return tuple(_extractor(entry, place) for entry in several)
 
 
 def _extractor(entry: Any, place: str) -> Extractor:
@@ -66,7 +75,13 @@ def _extractor(entry: Any, place: str) -> Extractor:
     if isinstance(named, str) and named in EXTRACTORS:
         found = EXTRACTORS[named]
     else:
-        function = _import_object(_extractor_reference(named, place), place) if isinstance(named, str) else named
+        function = named
+        if isinstance(named, str):
+            offered = {point.name: point.value for point in importlib.metadata.entry_points(group=EXTRACTOR_GROUP)}
+            if ":" not in named and named not in offered:
+                nearest = _nearest(named, sorted({*EXTRACTORS, *offered}))
+                raise ScorerError(place, f"unknown extractor {named!r}; {nearest} (your own: module:function)")
+            function = _import_object(offered.get(named, named), place)
         if not callable(function) or isinstance(function, Scorer):
             raise ScorerError(place, f"expected an extractor, found a {type(function).__name__}")
         full_name = named if isinstance(named, str) else str(getattr(function, "__name__", type(function).__name__))
@@ -75,15 +90,6 @@ def _extractor(entry: Any, place: str) -> Extractor:
     made = msgspec.structs.replace(found, args={**found.args, **args})
     _check_args(made, known, open_ended, place)
     return made
-
-
-def _extractor_reference(name: str, place: str) -> str:
-    """Return the `module:function` of an extractor that is not built in."""
-    offered = {point.name: point.value for point in importlib.metadata.entry_points(group=EXTRACTOR_GROUP)}
-    if ":" not in name and name not in offered:
-        known = sorted({*EXTRACTORS, *offered})
-        raise ScorerError(place, f"unknown extractor {name!r}; {_nearest(name, known)} (your own: module:function)")
-    return offered.get(name, name)
 
 
 def _split_entry(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
@@ -137,23 +143,6 @@ def _as_scorer(found: Any, place: str) -> Scorer:
         made: Scorer = scorer(found)
     except ScorerError as error:
         raise ScorerError(place, f"{error.place} {error.problem}") from error
-    return made
-
-
-def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
-    known, open_ended = arguments_of(found.function)
-    made = msgspec.structs.replace(found, args=_resolve_parts(found, args, place))
-    parts = made.parts()
-    for part in parts:
-        if part.group:
-            raise ScorerError(place, f"{part.name} scores groups of repeats and cannot be a part of another scorer")
-    made = msgspec.structs.replace(made, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
-    missing = [package for package in made.packages if not version_of(package)]
-    if missing:
-        needed = "the package" if len(missing) == 1 else "the packages"
-        install = f"pip install 'holdfast[{made.extra}]'"
-        raise ScorerError(place, f"{made.name} needs {needed} {', '.join(missing)}: {install}")
-    _check_args(made, known, open_ended, place)
     return made
 
 
@@ -231,17 +220,13 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def scorers_in(path: str) -> list[Scorer]:
     """Return the scorers that a file defines with `@scorer`, in order. ScorerError if it fails to run or has none."""
     module = _run_file(path)
-    found = list({each.name: each for each in _defined_scorers(module)}.values())
+    found: dict[str, Scorer] = {}
+    for each in vars(module).values():  # without those that it imports
+        if isinstance(each, Scorer) and getattr(each.function, "__module__", "") == module.__name__:
+            found[each.name] = each
     if not found:
         raise ScorerError(path, "defines no scorer; write @holdfast.scorer above a function (sample, answer)")
-    return found
-
-
-def _defined_scorers(module: ModuleType) -> Iterator[Scorer]:
-    """Yield the scorers that the module defines, without those that it imports."""
-    for each in vars(module).values():
-        if isinstance(each, Scorer) and getattr(each.function, "__module__", "") == module.__name__:
-            yield each
+    return list(found.values())
 
 
 def _run_file(path: str) -> ModuleType:
@@ -264,11 +249,6 @@ def _run_file(path: str) -> ModuleType:
         sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
-        raise ScorerError(path, f"cannot be run ({_describe_error(error)})") from error
+        why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else describe_error(error)
+        raise ScorerError(path, f"cannot be run ({why})") from error
     return module
-
-
-def _describe_error(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}"
-    return describe_error(error)

@@ -4,10 +4,8 @@ A backtracking pattern holds the interpreter lock, so no thread and no event loo
 first use and serves one call after another. Invariants: a call returns or raises soon after its time limit; the child
 ends when this process ends, also after kill -9; its memory is limited.
 
-Regular expressions of users on texts of models: checked when a spec is read, stopped when they take too long.
-
-Simple patterns on short texts run in this process. All others run in the worker process, which can be killed: a
-backtracking pattern cannot be interrupted in Python.
+Regular expressions of users are checked when a spec is read, and stopped when they take too long. Simple patterns on
+short texts run in this process, all others in the child.
 """
 
 import asyncio
@@ -24,7 +22,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from holdfast.records import is_credential_name
@@ -95,23 +92,20 @@ class _Worker:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.end()
             atexit.unregister(self.end)
+            # The child works on model output and needs no credentials.
+            environ = {name: value for name, value in os.environ.items() if not is_credential_name(name)}
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**_without_credentials(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # so that Ctrl-C does not reach it
             )
             self._owner = os.getpid()
             self._loaded = set()
             atexit.register(self.end)
         return self._process
-
-
-def _without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The child works on model output and needs no credentials."""
-    return {name: value for name, value in environ.items() if not is_credential_name(name)}
 
 
 _sync_worker, _async_worker = _Worker(), _Worker()
@@ -152,7 +146,11 @@ def _result(response: tuple[bool, Any]) -> Any:
 
 def serve() -> None:
     """Main loop of the child: serve calls until the pipe is closed."""
-    _confine()
+    import resource
+
+    for limit, most in ((resource.RLIMIT_DATA, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is already in force
+            resource.setrlimit(limit, (most, most))
     requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library that prints must not write into the protocol
     while head := requests.read(_HEAD_BYTES):
@@ -173,15 +171,6 @@ def serve() -> None:
 def _find(function: str) -> Any:
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _confine() -> None:
-    import resource
-
-    for kind in (resource.RLIMIT_DATA, resource.RLIMIT_CORE):
-        most = MEMORY_BYTES_MAX if kind == resource.RLIMIT_DATA else 0
-        with contextlib.suppress(ValueError, OSError):  # a lower limit is already in force
-            resource.setrlimit(kind, (most, most))
 
 
 def _die_after(seconds: float) -> None:

@@ -31,9 +31,8 @@ def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
     def adjust(ordered: list[float]) -> list[float]:
         least, found = 1.0, []
         for rank in range(len(ordered), 0, -1):
-            least = min(
-                least, ordered[rank - 1] * (len(ordered) / rank)
-            )  # the factor first, so that rounding never lowers a p
+            # The factor is computed first, so that rounding never lowers a p.
+            least = min(least, ordered[rank - 1] * (len(ordered) / rank))
             found.append(least)
         return found[::-1]
 

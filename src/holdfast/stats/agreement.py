@@ -31,7 +31,11 @@ def krippendorff_alpha(units: Sequence[Unit], level: Level = "nominal") -> float
     rated = _rated(units)
     if level == "nominal":
         return _alpha(rated, _unlike_pairs)
-    numbers = [_numbers(unit) for unit in rated]
+    for unit in rated:
+        if not all(isinstance(rating, int | float) for rating in unit):
+            raise ValueError("a rating is not a number: labels agree on the nominal level only")
+        require_finite(unit)
+    numbers = [[float(rating) for rating in unit] for unit in rated]
     return _alpha(numbers if level == "interval" else _mean_ranks(numbers), _squared_pairs)
 
 
@@ -75,13 +79,6 @@ def _rated(units: Sequence[Unit]) -> list[list[Any]]:
     """Units with at least two ratings, without the missing ones."""
     present = ([rating for rating in unit if rating is not None] for unit in units)
     return [unit for unit in present if len(unit) > 1]
-
-
-def _numbers(unit: Sequence[Any]) -> list[float]:
-    if not all(isinstance(rating, int | float) for rating in unit):
-        raise ValueError("a rating is not a number: labels agree on the nominal level only")
-    require_finite(unit)
-    return [float(rating) for rating in unit]
 
 
 def _alpha(units: Sequence[list[Any]], disagreement: Callable[[Sequence[Any]], float]) -> float | None:

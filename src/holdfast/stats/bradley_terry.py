@@ -69,7 +69,8 @@ def fit_strengths(
     if prior == 0 and not is_whole:
         raise ValueError("someone never won or never lost against a part of the others: strengths need a prior above 0")
     values = _most_likely(won, prior)
-    covariance = _covariance(won, values, prior)
+    away = np.eye(len(won)) - _level(len(won))  # the covariance is of strengths relative to their mean
+    covariance: Floats = away @ np.linalg.inv(_information(won, values, prior) + _level(len(won))) @ away
     return Strengths(_players(names, values, covariance, confidence), prior)
 
 
@@ -108,13 +109,6 @@ def _most_likely(won: Floats, prior: float) -> Floats:
             break
     centred: Floats = values - values.mean()
     return centred
-
-
-def _covariance(won: Floats, values: Floats, prior: float) -> Floats:
-    """The covariance of strengths relative to their mean."""
-    away = np.eye(len(won)) - _level(len(won))
-    found: Floats = away @ np.linalg.inv(_information(won, values, prior) + _level(len(won))) @ away
-    return found
 
 
 def _players(names: list[str], values: Floats, covariance: Floats, confidence: float) -> list[Strength]:

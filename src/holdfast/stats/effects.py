@@ -18,6 +18,7 @@ from statistics import NormalDist
 
 from holdfast.stats.intervals import LEVEL, Summary
 from holdfast.stats.values import (
+    group_values,
     require_at_least,
     require_confidence,
     require_finite,
@@ -100,10 +101,7 @@ def _averaged(values: Sequence[float], groups: Sequence[Hashable] | None) -> lis
     require_finite(values)
     if groups is None:
         return list(values)
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        members.setdefault(group, []).append(value)
-    return [_mean(each) for each in members.values()]
+    return [_mean(each) for each in group_values(values, groups).values()]
 
 
 def _mean(values: Sequence[float]) -> float:

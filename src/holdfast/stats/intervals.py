@@ -19,7 +19,13 @@ from statistics import NormalDist
 
 import msgspec
 
-from holdfast.stats.values import require_at_least, require_confidence, require_finite, require_groups
+from holdfast.stats.values import (
+    group_values,
+    require_at_least,
+    require_confidence,
+    require_finite,
+    require_groups,
+)
 
 LEVEL = 0.95
 
@@ -54,17 +60,19 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
         return Summary(0)
     mean = math.fsum(values) / n
     clusters = _clusters(values, groups)
-    if len(clusters) < 2:
+    if len(clusters) < 2:  # one observation shows no variation
         return Summary(n, mean)
-    error = _standard_error(clusters, mean, n)
+    count = len(clusters)
+    squares = math.fsum(_deviation(group, mean) ** 2 for group in clusters)
+    error = math.sqrt(squares * count / (count - 1)) / n
     right = _successes(clusters)
     tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
-        low, high = _wilson(right, len(clusters), tail)
+        low, high = _wilson(right, count, tail)
     elif error == 0:  # all equal: their variation is unknown
         return Summary(n, mean, error)
     else:
-        low, high = _student(mean, error, len(clusters) - 1, tail)
+        low, high = _student(mean, error, count - 1, tail)
         if all(value in (0, 1) for value in values):  # a proportion
             low, high = max(low, 0.0), min(high, 1.0)
     return Summary(n, mean, error, low, high)
@@ -106,16 +114,8 @@ def paired_difference(
 def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[_Group]:
     if groups is None:
         return [_Group(1, value, value in (0, 1)) for value in values]
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        members.setdefault(group, []).append(value)
-    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members.values()]
-
-
-def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
-    squares = math.fsum(_deviation(group, mean) ** 2 for group in clusters)
-    count = len(clusters)
-    return math.sqrt(squares * count / (count - 1)) / n
+    members = group_values(values, groups).values()
+    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members]
 
 
 def _deviation(group: _Group, mean: float) -> float:

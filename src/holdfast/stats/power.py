@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-from holdfast.stats.values import require_at_least, require_finite, require_groups
+from holdfast.stats.values import group_values, require_at_least, require_finite, require_groups
 
 MOST = 10**12
 _NORMAL_FROM = 10**6
@@ -175,9 +175,7 @@ def split_variance(values: Sequence[float], groups: Sequence[Hashable]) -> Varia
     """Split the variance. `groups[i]` is the sample of `values[i]`. It needs two samples and at least one repeat."""
     require_groups(values, groups)
     require_finite(values)
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        members.setdefault(group, []).append(value)
+    members = group_values(values, groups)
     n, samples = len(values), len(members)
     if n == 0:
         return VarianceSplit(0, 0)

@@ -52,7 +52,8 @@ class BoundedMean:
         self._bet(share)
         self._n += 1
         self._total += value
-        self._squares += (share - self._guess_with(share)) ** 2
+        self._guess += (share - self._guess) / (self._n + 1)
+        self._squares += (share - self._guess) ** 2
         self._variance = self._squares / (self._n + 1)
         self._narrow()
 
@@ -75,10 +76,6 @@ class BoundedMean:
         away = share - self._means
         self._above += np.log1p(up * away)
         self._below += np.log1p(-down * away)
-
-    def _guess_with(self, share: float) -> float:
-        self._guess += (share - self._guess) / (self._n + 1)
-        return self._guess
 
     def _narrow(self) -> None:
         """A bet on "above" wins less the higher the mean is, so the means it rules out are all below one of them.

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.stats.values import require_finite, require_groups
+from holdfast.stats.values import group_values, require_finite, require_groups
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -50,10 +50,7 @@ def units_of(values: Sequence[float], groups: Sequence[Hashable] | None) -> Unit
     if groups is None:
         totals = np.sort(np.asarray(values, dtype=float))
         return Units(totals, np.ones(len(totals)))
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        members.setdefault(group, []).append(value)
-    found = sorted((math.fsum(each), len(each)) for each in members.values())
+    found = sorted((math.fsum(each), len(each)) for each in group_values(values, groups).values())
     return Units(np.array([total for total, _ in found], dtype=float), np.array([n for _, n in found], dtype=float))
 
 

@@ -24,6 +24,14 @@ def require_groups(values: Sequence[float], groups: Sequence[Hashable] | None) -
         raise ValueError(f"{len(values)} values, but {len(groups)} groups: each value needs one")
 
 
+def group_values(values: Sequence[float], groups: Sequence[Hashable]) -> dict[Hashable, list[float]]:
+    """The values of each group, in the order of the groups' first values."""
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        members.setdefault(group, []).append(value)
+    return members
+
+
 def require_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence}: between 0 and 1, for example 0.95")

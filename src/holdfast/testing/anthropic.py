@@ -108,7 +108,8 @@ def _message(message: dict[str, Any], where: str) -> Iterator[Message]:
         else:
             _add_block(parsed, block, where)
     if parsed["content"] or role == "assistant":
-        yield {**parsed, "content": _plain(parsed["content"])}
+        only_text = all(part["type"] == "text" for part in parsed["content"])
+        yield {**parsed, "content": _text(parsed["content"]) if only_text else parsed["content"]}
 
 
 def _add_block(parsed: Message, block: dict[str, Any], where: str) -> None:
@@ -138,13 +139,6 @@ def _check_results(waiting: list[str], read: list[Message]) -> None:
         refuse(f"`tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(missing)}")
     if set(results) - set(waiting):
         refuse("unexpected `tool_use_id` found in `tool_result` blocks")
-
-
-def _plain(content: list[dict[str, Any]]) -> Any:
-    """One text if all parts are texts; else the parts."""
-    if all(part["type"] == "text" for part in content):
-        return "".join(part["text"] for part in content)
-    return content
 
 
 def _text(content: Any) -> str:

@@ -1,9 +1,8 @@
-"""Batch jobs of the test server, and OpenAI's endpoints for them: upload, create, poll, list, download results.
+"""Batch jobs of the test server, and the endpoints of OpenAI (files, jobs, results) and Anthropic (no files, no
+metadata, one URL of results).
 
 Requests in jobs are counted separately from single requests: `GET /batch-stats`. A job ends when it was polled often
 enough, so that the test decides when that is, not a clock.
-
-The test server's endpoints for Anthropic's message batches: no files, no metadata, one URL of results.
 """
 
 import asyncio

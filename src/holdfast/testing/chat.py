@@ -202,6 +202,17 @@ def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _response(reply: ServerAnswer, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
     cut = _CUT.get(reply.answer.finish_reason) if items else None
+    given = reply.answer.usage
+    usage = {
+        "input_tokens": given.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": given.cached_tokens,
+            "cache_write_tokens": given.cache_write_tokens,
+        },
+        "output_tokens": given.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": given.reasoning_tokens},
+        "total_tokens": given.input_tokens + given.output_tokens,
+    }
     return {
         "id": f"resp_{reply.id}",
         "object": "response",
@@ -214,16 +225,5 @@ def _response(reply: ServerAnswer, items: list[dict[str, Any]], status: str) -> 
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": _usage_in_responses(reply.answer.usage) if items else None,
-    }
-
-
-def _usage_in_responses(usage: Usage) -> dict[str, Any]:
-    cache = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens}
-    return {
-        "input_tokens": usage.input_tokens,
-        "input_tokens_details": cache,
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "usage": usage if items else None,
     }

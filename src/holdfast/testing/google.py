@@ -89,7 +89,8 @@ class GenerateContentServer:
         """There is no end marker: the last chunk is the one with a finish reason."""
         for part in _parts(reply):
             for piece in [{**part, "text": text} for text in pieces(part["text"])] if "text" in part else [part]:
-                yield _chunk(reply, [piece])
+                candidate = {"content": {"role": "model", "parts": [piece]}, "index": 0}
+                yield event({**_head(reply), "candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}})
         end = _REASONS[reply.answer.finish_reason]
         ended: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": ""}]}, "finishReason": end, "index": 0}
         if reply.answer.logprobs:
@@ -111,7 +112,11 @@ def _messages(content: dict[str, Any]) -> Iterator[Message]:
     parsed: Message = {"role": role, "content": []}
     for part in parts:
         if "functionResponse" in part:
-            yield _result(part["functionResponse"])
+            given = part["functionResponse"]
+            if not isinstance(given.get("response"), dict) or not given.get("name"):
+                refuse("function_response: name and response are required, and response is a struct")
+            text = given["response"].get("result", encode(given["response"]).decode())
+            yield {"role": "tool", "tool_call_id": given.get("id", ""), "content": text}
         else:
             _add_part(parsed, _camel(part))
     if parsed["content"] or role == "assistant":
@@ -122,13 +127,6 @@ def _messages(content: dict[str, Any]) -> Iterator[Message]:
 def _camel(given: dict[str, Any]) -> dict[str, Any]:
     """Names in camelCase: the real server accepts both spellings."""
     return {_UNDERSCORED.sub(lambda match: match[1].upper(), name): value for name, value in given.items()}
-
-
-def _result(given: dict[str, Any]) -> Message:
-    if not isinstance(given.get("response"), dict) or not given.get("name"):
-        refuse("function_response: name and response are required, and response is a struct")
-    text = given["response"].get("result", encode(given["response"]).decode())
-    return {"role": "tool", "tool_call_id": given.get("id", ""), "content": text}
 
 
 def _add_part(parsed: Message, part: dict[str, Any]) -> None:
@@ -165,11 +163,6 @@ def _parts(reply: ServerAnswer) -> Iterator[dict[str, Any]]:
     for index, call in enumerate(answer.tool_calls):
         own = {"id": call["id"], "name": call["function"]["name"], "args": arguments_of(call)}
         yield {"functionCall": own, **({} if index else signed)}
-
-
-def _chunk(reply: ServerAnswer, parts: list[dict[str, Any]]) -> bytes:
-    candidate = {"content": {"role": "model", "parts": parts}, "index": 0}
-    return event({**_head(reply), "candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}})
 
 
 def _head(reply: ServerAnswer) -> dict[str, Any]:

@@ -168,20 +168,13 @@ def compute(text: str) -> Fraction | None:
 
 
 def _compute_or_echo(behaviour: Behaviour, messages: list[Message], digest: str) -> str:
-    text = _last_user_text(messages)
+    text = next((_text(each) for each in reversed(messages) if each.get("role") == "user"), "")
     value = compute(text)
     if value is None:
         return text
     if is_wrong(behaviour, digest):
         value += 1
     return str(value.numerator) if value.denominator == 1 else repr(float(value))
-
-
-def _last_user_text(messages: list[Message]) -> str:
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            return _text(message)
-    return ""
 
 
 def _text(message: Message) -> str:

@@ -150,13 +150,26 @@ class ModelServer:
         try:
             parsed = protocol.read(raw, path)
         except (msgspec.DecodeError, UnicodeDecodeError, BadRequestError) as error:
-            return self._refuse_bad(protocol, raw, error)
-        self._keep(request, raw)
+            self._counts.arrive(xxhash.xxh3_64_hexdigest(raw))
+            self._counts.leave()
+            return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
+        if self.behaviour.kept:
+            self._kept.append(Seen(dict(request.headers), msgspec.json.decode(raw)))
+            while len(self._kept) > self.behaviour.kept:
+                self._kept.popleft()
         digest = digest_of(parsed.model, parsed.messages)
         arrival = self._counts.arrive(digest)
+        load = self.behaviour.load
         try:
-            if not self._load_state.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
-                return self._refuse_more(protocol)
+            if not self._load_state.takes(load, self._counts.in_flight, time.monotonic()):
+                # At once, without latency: an overloaded server does that too.
+                self._counts.faults[str(load.status)] += 1
+                body = protocol.error_body(Refusal(load.status, "more than the test server accepts"))
+                refused = _json(body, load.status)
+                if load.retry_after:
+                    refused.headers["Retry-After"] = load.retry_after
+                refused.headers.update(self._load_state.headers(load))
+                return refused
             await self._load_state.enter(self.behaviour.load)
             try:
                 seconds = latency_for(self.behaviour, arrival)
@@ -171,33 +184,12 @@ class ModelServer:
         finally:
             self._counts.leave()
 
-    def _refuse_more(self, protocol: ServerProtocol) -> web.StreamResponse:
-        """Reject a request at once, without latency: an overloaded server does that too."""
-        load = self.behaviour.load
-        self._counts.faults[str(load.status)] += 1
-        response = _json(protocol.error_body(Refusal(load.status, "more than the test server accepts")), load.status)
-        if load.retry_after:
-            response.headers["Retry-After"] = load.retry_after
-        response.headers.update(self._load_state.headers(load))
-        return response
-
     def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The response body of one request of a job."""
         protocol = _protocol_at(path) or _CHAT
         parsed = protocol.read(encode(body), path)
         digest = digest_of(parsed.model, parsed.messages)
         return protocol.body(ServerAnswer(digest, parsed.model, answer_for(self.behaviour, parsed.messages, digest)))
-
-    def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
-        if self.behaviour.kept:
-            self._kept.append(Seen(dict(request.headers), msgspec.json.decode(raw)))
-            while len(self._kept) > self.behaviour.kept:
-                self._kept.popleft()
-
-    def _refuse_bad(self, protocol: ServerProtocol, raw: bytes, error: Exception) -> web.StreamResponse:
-        self._counts.arrive(_digest(raw))
-        self._counts.leave()
-        return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
 
     async def _respond(
         self, request: web.BaseRequest, protocol: ServerProtocol, parsed: ServerRequest, arrival: Arrival
@@ -284,10 +276,6 @@ def _protocol_at(path: str) -> ServerProtocol | None:
     return next((protocol for end, protocol in _PROTOCOLS.items() if path.endswith(end)), None)
 
 
-def _digest(content: bytes) -> str:
-    return xxhash.xxh3_64_hexdigest(content)
-
-
 def _misshape(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
     """The body as a fault changes it, still a valid answer."""
     kind = fault.kind
@@ -313,7 +301,9 @@ def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) ->
     refusal = protocol.refusals.get(fault.kind)
     if refusal is None:
         status = _STATUSES.get(fault.kind) or int(fault.kind)
-        refusal = Refusal(status, f"test server fault {status}{_key_in(request) if status == 401 else ''}")
+        given = [request.headers.get(name, "") for name in ("Authorization", "x-api-key", "x-goog-api-key")]
+        key = f", incorrect API key provided: {''.join(given).removeprefix('Bearer ')}" if status == 401 else ""
+        refusal = Refusal(status, f"test server fault {status}{key}")
     if fault.kind == "429-retry-after":
         refusal = msgspec.structs.replace(refusal, retry_after=fault.retry_after)
     if fault.kind == "429-retry-date":
@@ -323,11 +313,6 @@ def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) ->
     if refusal.retry_after:
         response.headers["Retry-After"] = refusal.retry_after
     return response
-
-
-def _key_in(request: web.BaseRequest) -> str:
-    given = [request.headers.get(name, "") for name in ("Authorization", "x-api-key", "x-goog-api-key")]
-    return f", incorrect API key provided: {''.join(given).removeprefix('Bearer ')}"
 
 
 def _abort(request: web.BaseRequest) -> web.Response:

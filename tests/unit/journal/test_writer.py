@@ -172,6 +172,29 @@ def test_only_as_many_are_admitted_as_there_is_room_for(run: str) -> None:
     assert finish(admit_one_by_one(run)) == ["a-0", "a-1"]
 
 
+async def cancel_one_that_was_just_admitted(run: str) -> list[str]:
+    """The first is acknowledged and frees its room for the second, which is cancelled before it can use it."""
+    records = notes("a", 3)
+    writer = await open_writer(run, WIDE, options(queue_bytes=records[0].size + 1))
+    tasks: list[asyncio.Task[Position]] = []
+
+    async def append_then_cancel() -> Position:
+        position = await writer.append(records[0])
+        tasks[1].cancel()
+        return position
+
+    tasks += [asyncio.create_task(append_then_cancel()), asyncio.create_task(writer.append(records[1]))]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert tasks[1].cancelled()
+    await asyncio.wait_for(writer.append(records[2]), 20.0)
+    await writer.close()
+    return read_all(journal_folder(run)).keys
+
+
+def test_cancelling_one_that_was_admitted_gives_its_room_back(run: str) -> None:
+    assert finish(cancel_one_that_was_just_admitted(run)) == ["a-0", "a-2"]
+
+
 async def push_through_a_small_queue(run: str) -> None:
     writer = await open_writer(run, OpenRequest(UID, segment_bytes=2000), options(queue_bytes=1000))
     positions = await asyncio.gather(*start(writer, notes("a", 200)))

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import files
 from holdfast.errors import StoppedError
-from holdfast.journal import Lock, OpenRequest, Reader, WriterOptions, journal_folder, open_writer, writer
+from holdfast.journal import Lock, OpenRequest, Reader, WriterOptions, appender, journal_folder, open_writer
 from holdfast.journal.ownership.lease import Lease, read_lease, this_process, write_lease
 from holdfast.runs import find_run
 from holdfast.runs.execution.session import open_journal
@@ -19,7 +19,7 @@ from tests.unit.engine import runs
 
 
 def test_a_slow_commit_is_told_with_its_seconds_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(appender, "SLOW_SECONDS", -1.0)
     told: list[tuple[str, str]] = []
 
     async def write() -> None:

@@ -20,12 +20,12 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import JournalError, StoreError
-from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_pieces
 from holdfast.journal.mirror.pieces import UNKNOWN, FolderSource, SegmentPiece, Source, sealed_name
 from holdfast.journal.paths import journal_folder, quarantine_folder, segment_path
-from holdfast.journal.scan import SegmentContent, open_content
+from holdfast.journal.scan import SegmentContent, is_record_end, open_content
 from holdfast.journal.segments import fence_between, is_whole_file, list_chain
-from holdfast.records import Fence, parse, seed_of
+from holdfast.records import parse, seed_of
 
 _BLANK_BYTES = 1 << 20
 Warn = Callable[[str], None]
@@ -86,7 +86,10 @@ def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> S
         if sum(number in each for each in held.values()) > 1:  # it may belong to any of these epochs
             void += layers
         else:
-            near = segments.get(number) or ChosenSegment(_epoch_near(number, segments), number, ())
+            # Its epoch is that of the segment before it or, for the first segment, of the one after it.
+            at = max((each for each in segments if each < number), default=min(segments, default=None))
+            epoch = UNKNOWN if at is None else segments[at].epoch
+            near = segments.get(number) or ChosenSegment(epoch, number, ())
             segments[number] = msgspec.structs.replace(near, layers=(*layers, *near.layers))
     pieces = tuple(piece for layer in void for piece in layer.pieces)
     return SegmentChoice(tuple(segments[number] for number in sorted(segments)), pieces)
@@ -102,14 +105,6 @@ def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
         for (epoch, number), pieces in mine.items():
             held.setdefault(epoch, {}).setdefault(number, []).append(Layer(source, tuple(pieces)))
     return held
-
-
-def _epoch_near(number: int, segments: Mapping[int, ChosenSegment]) -> int:
-    """The epoch of the segment before this number, or, for the first segment, of the one after it."""
-    before = [each for each in segments if each < number]
-    if before:
-        return segments[max(before)].epoch
-    return segments[min(segments)].epoch if segments else UNKNOWN
 
 
 def _fits(epoch: int, number: int, segments: Mapping[int, ChosenSegment]) -> bool:
@@ -166,8 +161,11 @@ class Assembler:
             fence = fence_between(file, successor)
             if fence is None or file.header is None or successor.header is None:
                 continue
-            older = file.header.segment.epoch < successor.header.segment.epoch
-            if older and not self._has(file.path, fence):
+            if file.header.segment.epoch >= successor.header.segment.epoch:
+                continue
+            with contextlib.closing(open_content(self._disk, file.path)) as content:
+                is_followed = is_record_end(content, fence.bytes, fence.x)
+            if not is_followed:
                 self._quarantine(file.path, f"epoch{file.header.segment.epoch}")
                 self._warn(f"{file.name} is not the segment that the next one follows; it does not count")
 
@@ -257,7 +255,7 @@ class Assembler:
             made.append(f"{name}.jsonl")
         if gone and not sealed:
             with contextlib.suppress(StoreError):
-                self._copy(packed, lambda: source.read(sealed_name(chunks[0].epoch, chunks[0].segment)))
+                write_pieces(self._disk, packed, source.read(sealed_name(chunks[0].epoch, chunks[0].segment)))
                 made.append(packed)
                 if is_whole_file(self._disk, packed):
                     return made
@@ -268,21 +266,11 @@ class Assembler:
     def _write(self, path: str, content: Callable[[], Iterator[bytes]]) -> bool:
         """Write a durable file. False, with a warning, if the source fails: another source may have the content."""
         try:
-            self._copy(path, content)
+            write_pieces(self._disk, path, content())
         except StoreError as error:
             self._warn_or_raise(error)
             return False
         return True
-
-    def _copy(self, path: str, content: Callable[[], Iterator[bytes]]) -> None:
-        remove_if_there(self._disk, path)
-        handle = self._disk.create(path)
-        try:
-            for data in content():
-                write_all(self._disk, handle, [data])
-            self._disk.sync(handle)
-        finally:
-            self._disk.close(handle)
 
     def _warn_or_raise(self, error: StoreError) -> None:
         if not self._lossy:
@@ -339,28 +327,16 @@ class Assembler:
             yield from _blank(max(end - at, int(cut)))  # the length of a cut file is unknown: one blank shows it
 
         try:
-            if not self._write(target, records):
-                raise AssertionError("unreachable: nothing is read from a store")
+            write_pieces(self._disk, target, records())
             if sum(last - first for first, last in self._spans(target)) != whole:
                 raise JournalError(f"{target} does not read back as it was put together; what was there is unchanged")
         finally:
             for content in contents:
                 content.close()
 
-    def _has(self, path: str, fence: Fence) -> bool:
-        """Whether the file has the record that a fence names, at the fence's offset."""
-        tail = b',"x":"%b"}\n' % fence.x.encode()
-        content = open_content(self._disk, path)
-        try:
-            pieces = content.pieces(max(fence.bytes - len(tail), 0), fence.bytes)
-            return b"".join(piece.data for piece in pieces) == tail
-        finally:
-            content.close()
-
     def _spans(self, path: str) -> Iterator[tuple[int, int]]:
         """The byte ranges of a file that consist of valid records without a gap."""
-        content = open_content(self._disk, path)
-        try:
+        with contextlib.closing(open_content(self._disk, path)) as content:
             first = end = 0
             for start, stop in _records(content, self._seed):
                 if start != end:
@@ -370,8 +346,6 @@ class Assembler:
                 end = stop
             if end > first:
                 yield first, end
-        finally:
-            content.close()
 
 
 def _records(content: SegmentContent, seed: int) -> Iterator[tuple[int, int]]:

@@ -84,25 +84,15 @@ def remove_run(objects: Objects, uid: str = "", patience: TakeoverTiming | None 
                 f"{source.place} holds another run of the same name; it stays. To remove it: "
                 f"holdfast gc {shlex.quote(source.place)} --mirror --yes"
             )
-        epoch = _claim(objects, source, patience or TakeoverTiming())
+        timing = patience or TakeoverTiming()
+        epoch = max((piece.epoch for piece in source.pieces()), default=0)
+        if greatest_epoch(objects):
+            epoch = take_epoch(objects, epoch + 1, timing)
+        elif not is_silent(objects, 0, timing):  # with mirror.exclusive: false a run has no claim
+            raise HeldError(f"{source.place} is being written by a live process; stop it first")
         # The tombstone is created before the first delete: a crash in between is then recognised as a removal.
         write_tombstone(objects, Tombstone(found or uid, time.time(), epoch))
-    _delete_rest(objects)
-
-
-def _claim(objects: Objects, source: MirrorSource, patience: TakeoverTiming) -> int:
-    """Make sure that no live process writes the run. Returns the greatest epoch of the run."""
-    last = max((piece.epoch for piece in source.pieces()), default=0)
-    if greatest_epoch(objects):
-        return take_epoch(objects, last + 1, patience)
-    if not is_silent(objects, 0, patience):  # with mirror.exclusive: false a run has no claim
-        raise HeldError(f"{source.place} is being written by a live process; stop it first")
-    return last
-
-
-def _delete_rest(objects: Objects) -> None:
-    """Delete the run's objects, and list again: a process that has not seen the tombstone may still upload."""
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS):  # list again after deleting: a process that has not seen the tombstone may still upload
         names = sorted((each.name for each in objects.listed("") if _is_ours(each.name)), key=_order)
         if not names:
             return

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import JournalError, StoreError
 from holdfast.files import status_of
-from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, write_pieces
 from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
 from holdfast.journal.mirror.assembly import Assembler, SegmentChoice, choose
 from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
@@ -54,7 +54,15 @@ def restore(
     heads = _Heads(lossy=lossy)
     uids = {source.place: uid for source in every if (uid := _uid_of(source, heads))}
     if not uids:
-        raise heads.problem or _error_for_nothing(sources)
+        if heads.problem is not None:
+            raise heads.problem
+        places = ", ".join(source.place for source in sources)
+        if any(source.pieces() for source in sources):
+            raise JournalError(
+                f"{places}: no beginning of any segment can be read, so nothing tells whose records these are; "
+                "recover the run from another copy"
+            )
+        raise JournalError(f"{places}: there is no journal to recover")
     uid = uids.get(run) or next(iter(uids.values()))
     for place, found in uids.items():
         if found != uid:
@@ -81,15 +89,8 @@ def uid_of(source: Source) -> str:
 
 
 def fetch_file(source: Source, name: str, path: str) -> None:
-    """Write a durable copy of a source's file to `path`, replacing what is there. StoreError leaves a partial file."""
-    remove_if_there(OS_DISK, path)
-    handle = OS_DISK.create(path)
-    try:
-        for data in source.read(name):
-            write_all(OS_DISK, handle, [data])
-        OS_DISK.sync(handle)
-    finally:
-        OS_DISK.close(handle)
+    """Write a durable copy of a source's file to `path`, replacing what is there. An error may leave a partial file."""
+    write_pieces(OS_DISK, path, source.read(name))
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -133,14 +134,9 @@ def _uid_of(source: Source, heads: _Heads) -> str:
     if votes:
         return votes.most_common(1)[0][0]
     found_uid = next((found.segment.run for piece in first if (found := heads.of(source, piece))), "")
-    return found_uid or _uid_of_copy(source)
-
-
-def _uid_of_copy(source: Source) -> str:
-    """The uid in started.jsonl, for a journal whose headers are all lost."""
-    if not source.pieces() or START_FILE not in source.files():
-        return ""
-    return parse_start(b"".join(source.read(START_FILE))).uid
+    if found_uid or not source.pieces() or START_FILE not in source.files():
+        return found_uid
+    return parse_start(b"".join(source.read(START_FILE))).uid  # all headers are lost
 
 
 def _refuse_diverged(sources: Sequence[Source], uid: str, heads: _Heads) -> None:
@@ -183,16 +179,6 @@ def _proven_epochs(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
     for epoch, pieces in mine.items():
         if any((found := heads.of(source, piece)) and _is_of(found, uid, epoch) for piece in pieces):
             yield epoch
-
-
-def _error_for_nothing(sources: Sequence[Source]) -> JournalError:
-    places = ", ".join(source.place for source in sources)
-    if any(source.pieces() for source in sources):
-        return JournalError(
-            f"{places}: no beginning of any segment can be read, so nothing tells whose records these are; "
-            "recover the run from another copy"
-        )
-    return JournalError(f"{places}: there is no journal to recover")
 
 
 def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:

@@ -11,9 +11,7 @@ are durable in the store. If the store fails, the run continues and the upload i
 store, or a tombstone of the run, stops the run. A crash leaves an incomplete mirror; the next start completes it.
 """
 
-import contextlib
 import os
-import shlex
 import stat
 import threading
 import time
@@ -25,6 +23,7 @@ import xxhash
 from holdfast.errors import FencedError, JournalError, StoreError, describe_error
 from holdfast.files import NotAFileError, is_file, is_folder, list_names, open_file, status_of
 from holdfast.journal.disk import OS_DISK
+from holdfast.journal.mirror.heartbeat import BEAT_SECONDS, Heartbeat
 from holdfast.journal.mirror.pieces import (
     BEHIND_RECORDS,
     PIECES,
@@ -34,19 +33,13 @@ from holdfast.journal.mirror.pieces import (
     parse_piece,
     sealed_name,
 )
-from holdfast.journal.mirror.tombstones import tombstone_name
 from holdfast.journal.object_store import Objects
-from holdfast.journal.ownership.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
-from holdfast.journal.ownership.lease import read_lease
 from holdfast.journal.paths import segment_path
 from holdfast.journal.scan import PIECE_BYTES
 from holdfast.journal.segments import HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.records import Fence
 
 CHUNK_BYTES = 8 << 20
-BEATS = 3
-"""A holder beats so often within one expiry."""
-BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
 _WHAT_NEXT = {
@@ -92,15 +85,13 @@ class MirrorUploader:
         self._journal = os.path.join(run, PIECES)
         self._uid = uid
         self._objects = objects
-        self._epoch = epoch
+        self._heartbeat = Heartbeat(run, uid, objects, epoch, keeping.beat_seconds)
         self._keeping = keeping
         self._headers: HeaderCache = {}
         self._segments: dict[tuple[int, int], _Sent] = {}
         self._files: dict[str, tuple[int, int] | None] | None = None  # files in the store; None: not listed yet
         self._put: dict[str, tuple[int, int]] = {}  # files that this process has uploaded successfully
         self._blobs_seen: tuple[int, int] = (0, 0)
-        self._beats = 0
-        self._beat_at = -1e9
         self._caught_up_at = time.monotonic()
         self.trouble = ""
         """The last error of the store; empty if the last upload succeeded."""
@@ -159,9 +150,10 @@ class MirrorUploader:
             self._wake.clear()
             last = self._closing.is_set()
             try:
-                self._beat()  # first: a process that was paused must learn whether it still owns the run
+                # Beat first: a process that was paused must learn whether it still owns the run.
+                self._heartbeat.beat(self.mirrored)
                 self._send()
-                self._beat(ended=last)
+                self._heartbeat.beat(self.mirrored, ended=last)
                 failures = 0
                 self._report_trouble("")
             except FencedError as error:
@@ -213,7 +205,12 @@ class MirrorUploader:
             if file.number > tip.segment:
                 break
             sent = self._segments.setdefault((epoch, file.number), _Sent())
-            end = self._end_of(file, successor, tip)
+            # How far its bytes count: to its fence, or to the last acknowledged record.
+            end = None if successor is None else fence_between(file, successor)
+            if end is None and file.number == tip.segment:
+                end = tip
+            elif end is None:  # its fence is damaged
+                end = Fence(file.number, _size_of(file.path) if not file.sealed else 0, 0, "")
             if not sent.sealed:
                 self._send_segment(file, epoch, sent, end)
             self._confirm(end.n)
@@ -221,15 +218,6 @@ class MirrorUploader:
             self._objects.put(name, data)
             files[name] = self._put[name] = state
         self._caught_up_at = time.monotonic()
-
-    def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
-        """How far a segment's bytes count: to its fence, or to the last acknowledged record."""
-        fence = None if successor is None else fence_between(file, successor)
-        if fence is not None:
-            return fence
-        if file.number == tip.segment:
-            return tip
-        return Fence(file.number, _size_of(file.path) if not file.sealed else 0, 0, "")  # its fence is damaged
 
     def _send_segment(self, file: SegmentFile, epoch: int, sent: _Sent, end: Fence) -> None:
         if file.sealed:
@@ -273,7 +261,7 @@ class MirrorUploader:
         if n > self.mirrored:
             # Beat and check the ownership first: uploads of a process that has lost the run do not count, so they must
             # not be confirmed (see `claims`).
-            self._beat()
+            self._heartbeat.beat(self.mirrored)
             self.mirrored = n
             self._keeping.confirmed(n)
 
@@ -343,39 +331,8 @@ class MirrorUploader:
             if f"blobs/{name}" not in there and is_file(os.path.join(folder, name)):
                 self._objects.put_file(f"blobs/{name}", os.path.join(folder, name))
                 there[f"blobs/{name}"] = None
-                self._beat()
+                self._heartbeat.beat(self.mirrored)
         self._blobs_seen = (seen, len(held))
-
-    def _beat(self, *, ended: bool = False) -> None:
-        """Write a heartbeat, then check that the run is still ours. FencedError if it is not.
-
-        This order matters: a process that takes the run over, or removes it, creates its claim or tombstone first and
-        then reads the heartbeat. So at least one of the two sees the other.
-        """
-        now = time.monotonic()
-        if now - self._beat_at < self._keeping.beat_seconds and not ended:
-            return
-        self._beats += 1
-        expiry = self._keeping.beat_seconds * BEATS
-        lease = read_lease(self._run)
-        beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
-        write_beat(self._objects, self._epoch or 0, beat)  # 0: a run without claims, for readers only
-        self._check_ownership()
-        if lease is not None and self._epoch in (None, lease.epoch):  # else beat again soon, with the first own lease
-            self._beat_at = now
-
-    def _check_ownership(self) -> None:
-        names = list_leases(self._objects)
-        if tombstone_name(self._uid) in names:
-            with contextlib.suppress(StoreError):  # a leftover heartbeat would look like that of a new run
-                delete_beat(self._objects, self._epoch or 0)
-            raise FencedError(
-                f"the mirror {self._objects.url} was removed (holdfast gc --mirror), so this process stops; every "
-                f"recorded answer is in {self._run}. To continue without the mirror: "
-                f"holdfast resume {shlex.quote(self._run)} --set mirror=null"
-            )
-        if self._epoch is not None and max(epochs_in(names), default=0) > self._epoch:
-            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
 
 
 def _size_of(path: str) -> int:

@@ -10,8 +10,13 @@
 - Epoch: the number of one ownership of a run. It grows with every opening, and each segment header records it.
 - Fence: the last record of the older epoch that the new epoch accepts, stored in the header of its first segment.
   Records behind the fence are void. So a late write of a process that lost the run can never count.
-- Location (`location`): checks that the open files are still the ones at their paths, because a lock on a deleted file
+- Location (`lock`): checks that the open files are still the ones at their paths, because a lock on a deleted file
   protects nothing.
+
+A writer sees only the lock. `Lock` holds the term, if there is one, and the mirror's heartbeat reports a lost claim to
+it (`Lock.lose`). So `lost`, `look` and `release` are the one interface, whatever decides who owns the run. Terms and
+claims do not share code: a term beats in its own thread and decides alone, a claim is taken before the run is restored
+and beats between uploads, which count only after a beat.
 
 A crash leaves at most an old lease, term or claim. The next process recognises it as dead, or waits until it expires.
 """

@@ -73,9 +73,10 @@ def take_epoch(objects: Objects, at_least: int, patience: TakeoverTiming | None 
     claim = _read_claim(objects, last) if last else None
     beat = read_beat(objects, last) if last else None
     if last and not _is_over(objects, last, claim, beat, timing):
+        holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
         raise HeldError(
-            f"{objects.url} is being written by another live process{_describe_holder(claim)}; wait for it, or stop it "
-            f"first (one that died is recognised after {_expiry(claim):g} s)"
+            f"{objects.url} is being written by another live process{holder}; wait for it, or stop it first (one that "
+            f"died is recognised after {_expiry(claim):g} s)"
         )
     _require_create_only(objects)
     epoch = max(last + 1, at_least)
@@ -211,10 +212,6 @@ def _read_claim(objects: Objects, epoch: int) -> Claim | None:
 
 def _expiry(claim: Claim | None) -> float:
     return claim.expiry_seconds if claim else EXPIRY_SECONDS
-
-
-def _describe_holder(claim: Claim | None) -> str:
-    return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
 
 
 def _beat_name(epoch: int) -> str:

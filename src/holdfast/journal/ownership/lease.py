@@ -104,7 +104,9 @@ def write_lease(run: str, lease: Lease) -> None:
     On a full disk the old lease is overwritten where it is, which needs no new space on most file systems. So readers
     still see that the run is alive and waits for space.
     """
-    path, data = os.path.join(run, LEASE), _with_checksum(msgspec.json.encode(lease))
+    path, encoded = os.path.join(run, LEASE), msgspec.json.encode(lease)
+    # A checksum as the last field, so that a flipped digit in a count is detected.
+    data = b'%s,"x":"%s"}' % (encoded[:-1], xxhash.xxh3_64_hexdigest(encoded).encode())
     try:
         files.replace_file(path, data)
     except OSError as error:
@@ -152,23 +154,13 @@ def is_held_by_lease(run: str) -> bool:
 
 def _read_lease(run: str) -> Lease | None:
     data = files.read_file(os.path.join(run, LEASE))
-    if not _is_intact(data):
+    mark = _CHECKSUM.search(data)  # leases of older versions have none and are accepted
+    if mark is not None and xxhash.xxh3_64_hexdigest(data[: mark.start()] + b"}") != mark[1].decode():
         return None
     try:
         return msgspec.json.decode(data, type=Lease)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _with_checksum(encoded: bytes) -> bytes:
-    """The same JSON object with a checksum as its last field, so that a flipped digit in a count is detected."""
-    return b'%s,"x":"%s"}' % (encoded[:-1], xxhash.xxh3_64_hexdigest(encoded).encode())
-
-
-def _is_intact(data: bytes) -> bool:
-    """Whether the checksum is right. Leases of older versions have none and are accepted."""
-    mark = _CHECKSUM.search(data)
-    return mark is None or xxhash.xxh3_64_hexdigest(data[: mark.start()] + b"}") == mark[1].decode()
 
 
 def this_process() -> Holder:

@@ -4,16 +4,17 @@ The kernel releases the lock when the process dies, however it dies, so a stale 
 its copy at once, so that it does not keep a dead run locked.
 
 Holdfast never replaces or deletes the file, but people do, and a lock on a deleted file protects nothing. Two checks
-cover that. The holder compares its open file with the path once a second and stops if they differ. A
-process that takes the lock reads the lease: if it names another lock file than this one, a live holder may not have
-noticed yet, so the process watches the heartbeat for a few seconds and refuses if it changes.
+cover that. The holder compares its open file with the path once a second and stops if they differ. A process that takes
+the lock reads the lease: if it names another lock file than this one, a live holder may not have noticed yet, so the
+process watches the heartbeat for a few seconds and refuses if it changes.
 
 On a file system without flock, numbered terms are used instead (`terms`).
 
-How a writer notices that its files were moved or deleted: an open file survives its deletion: writes and syncs succeed,
-and every record is lost when the handle is closed. So a writer compares its open files with their paths once a second,
-and before its first write after a pause. A file or folder is gone if its link count is 0, or if its path is missing or
-has another device or inode. Hard links (backups made with `cp -al`) raise the link count and are no reason to stop.
+`Location` notices that a run's files were moved or deleted. An open file survives its deletion: writes and syncs
+succeed, and every record is lost when the handle is closed. So a writer compares its open files with their paths once a
+second, and before its first write after a pause. A file or folder is gone if its link count is 0, or if its path is
+missing or has another device or inode. Hard links (backups made with `cp -al`) raise the link count and are no reason
+to stop.
 
 Folders are kept open too: the kernel keeps the inode number of an open folder stable, also on file systems that invent
 inode numbers (FUSE, overlayfs). An error that proves nothing (EIO, an unreachable network) is ignored here, because the
@@ -34,7 +35,7 @@ import msgspec
 
 from holdfast.errors import HeldError, WriteFailedError
 from holdfast.files import open_folder, open_or_create
-from holdfast.journal.ownership.lease import Lease, is_gone, is_held_by_lease, read_lease, this_process
+from holdfast.journal.ownership.lease import is_gone, is_held_by_lease, read_lease, this_process
 from holdfast.journal.ownership.terms import TERMS, Term
 
 CHECK_SECONDS = 1.0
@@ -180,7 +181,10 @@ class Lock:
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
-                holder = _describe_holder(self._handle)
+                process = lock_owner(self._handle)
+                # Name it only if it is certain: it may be in another container, or a child inherited the lock.
+                is_known = process and os.path.exists(f"/proc/{process}")
+                holder = f" (process {process} on {os.uname().nodename})" if is_known else ""
                 self.forget()
                 raise HeldError(
                     f"{run} is being written by another live process{holder}; wait for it, or stop it with: "
@@ -236,22 +240,17 @@ class Lock:
             os.close(self._handle)
             self._handle = -1
 
-    def _open(self) -> int:
-        """Open the lock file without following links: locking another run's file would block that run, not this one."""
-        try:
-            return open_or_create(self._path)
-        except PermissionError as error:
-            run = os.path.dirname(self._path)
-            if not is_held_by_lease(run):
-                raise
-            raise HeldError(
-                f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
-            ) from error
-
     def _try(self, run: str) -> bool:
         """Try once to take the lock, or a term where there is no flock. HeldError if a term is held."""
         if self._handle < 0:
-            self._handle = self._open()
+            try:  # without following links: locking another run's file would block that run, not this one
+                self._handle = open_or_create(self._path)
+            except PermissionError as error:
+                if not is_held_by_lease(run):
+                    raise
+                raise HeldError(
+                    f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
+                ) from error
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -273,7 +272,10 @@ class Lock:
     def _refuse_live_holder(self, run: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         """Raise HeldError if a process that locked another file at this path still writes a heartbeat."""
         lease = read_lease(run)
-        if self._term is not None or lease is None or not _may_be_held(lease, self.inode):
+        if self._term is not None or lease is None or lease.released or lease.holder == this_process():
+            return
+        # Leases of older versions have lock 0: for them only the flock decides.
+        if lease.lock in (0, self.inode) or is_gone(lease.holder):
             return
         end = clock() + BEAT_WATCH_SECONDS
         while clock() < end:
@@ -284,15 +286,6 @@ class Lock:
                     "deleted or replaced; that process stops as soon as it notices: run this command again then"
                 )
             sleep(_PAUSE_SECONDS)
-
-
-def _may_be_held(lease: Lease, inode: int) -> bool:
-    """Whether the lease's process locked another file and may still run. Leases of older versions have lock 0: for
-    them only the flock decides.
-    """
-    if lease.released or lease.lock in (0, inode) or lease.holder == this_process():
-        return False
-    return not is_gone(lease.holder)
 
 
 def _forget_all() -> None:
@@ -313,14 +306,6 @@ def lock_owner(handle: int) -> int:
             return writer_of(place, lines)
     except OSError:
         return 0
-
-
-def _describe_holder(handle: int) -> str:
-    """The process to stop, for an error message; empty if it is not known for certain."""
-    process = lock_owner(handle)
-    if not process or not os.path.exists(f"/proc/{process}"):  # in another container, or a child inherited the lock
-        return ""
-    return f" (process {process} on {os.uname().nodename})"
 
 
 def writer_of(place: str, lines: Iterable[str]) -> int:

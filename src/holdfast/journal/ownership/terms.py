@@ -53,10 +53,11 @@ class Term:
         files.make_folder(self._folder)
         last = _greatest(self._folder)
         if last and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
+            claim = _read_claim(self._folder, last)
+            holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
             raise HeldError(
-                f"{run} is being written by another live process{_describe_holder(self._folder, last)}; wait for it, "
-                "or stop it first (this file system has no locks: a process that died is recognised after "
-                f"{expiry_seconds:g} s)"
+                f"{run} is being written by another live process{holder}; wait for it, or stop it first (this file "
+                f"system has no locks: a process that died is recognised after {expiry_seconds:g} s)"
             )
         self._number = last + 1
         self.lost = False
@@ -159,11 +160,6 @@ def _read_claim(folder: str, number: int) -> _Claim | None:
         return msgspec.json.decode(files.read_file(os.path.join(folder, f"{number:06}")), type=_Claim)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _describe_holder(folder: str, number: int) -> str:
-    claim = _read_claim(folder, number)
-    return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
 
 
 def _greatest(folder: str) -> int:

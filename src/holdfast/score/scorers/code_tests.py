@@ -85,24 +85,27 @@ async def code_tests(
     """
     block = code(answer.text, "python") or code(answer.text)
     parts = [_column(sample, before) if before else "", answer.text if block is None else block]
+    files = {_CODE: "\n\n".join(parts), _TESTS: _column(sample, tests)}
     limits = CommandLimits(seconds, memory_mb, files_mb=16, processes=32)
-    return await _run({_CODE: "\n\n".join(parts), _TESTS: _column(sample, tests)}, limits)
-
-
-async def _run(files: dict[str, str], limits: CommandLimits) -> Score:
-    """Run the files in the sandbox. A cancellation kills the command and removes the folder before it propagates."""
     path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
     secret = secrets.token_hex(16)
     working = asyncio.ensure_future(asyncio.to_thread(_run_command, call, path, files, secret))
     try:
         ran = await asyncio.shield(working)
-    finally:
+    finally:  # a cancellation kills the command and removes the folder before it propagates
         call.stop()
         with contextlib.suppress(Exception):  # its result was raised above
             await working
         await asyncio.to_thread(remove_folder, path)
-    return _score(ran, secret)
+    errors = ran.stderr.strip().splitlines()
+    if ran.why == "stopped":  # another process killed it, which is not the answer's fault
+        raise SandboxFailedError("the code was killed from outside, for example because the machine ran out of memory")
+    if ran.why:
+        return Score(False, f"ended at its limit: {ran.why}")
+    if ran.code:
+        return Score(False, shorten(errors[-1]) if errors else f"exit code {ran.code}")
+    return Score(True) if secret in ran.stdout else Score(False, "it left before the tests were through")
 
 
 def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) -> CommandResult:
@@ -112,18 +115,6 @@ def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) ->
         with open(os.path.join(folder.work, name), "w", encoding="utf-8", errors="replace") as file:
             file.write(source)
     return call.run([sys.executable, "-I", "-c", _RUNNER], secret.encode())
-
-
-def _score(ran: CommandResult, secret: str) -> Score:
-    """Return the score. SandboxFailedError if another process killed the code, because that is not its fault."""
-    errors = ran.stderr.strip().splitlines()
-    if ran.why == "stopped":
-        raise SandboxFailedError("the code was killed from outside, for example because the machine ran out of memory")
-    if ran.why:
-        return Score(False, f"ended at its limit: {ran.why}")
-    if ran.code:
-        return Score(False, shorten(errors[-1]) if errors else f"exit code {ran.code}")
-    return Score(True) if secret in ran.stdout else Score(False, "it left before the tests were through")
 
 
 def _column(sample: Sample, column: str) -> str:

@@ -149,16 +149,17 @@ async def _values(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> dic
     scores = await score_answer(part, sample, answer, ctx)
     if part.name in scores:  # the other scores are single votes of a panel
         scores = {part.name: scores[part.name]}
-    return {name: _value(name, score.value) for name, score in scores.items()}
-
-
-def _value(name: str, value: Any) -> Number | None:
-    if value is None or isinstance(value, bool):
-        return value
-    number = as_number(value)
-    if number is None:
-        raise ValueError(f"{name} gives {shorten(repr(value))}, not a number, so it cannot be a part of this scorer")
-    return number
+    values: dict[str, Number | None] = {}
+    for name, score in scores.items():
+        value = score.value
+        if value is None or isinstance(value, bool):
+            values[name] = value
+            continue
+        values[name] = number = as_number(value)
+        if number is None:
+            shown = shorten(repr(value))
+            raise ValueError(f"{name} gives {shown}, not a number, so it cannot be a part of this scorer")
+    return values
 
 
 async def _truth(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> bool | None:

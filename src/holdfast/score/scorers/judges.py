@@ -156,9 +156,13 @@ class _Pairwise(_Judging, frozen=True, kw_only=True):
     async def _prefers(self, judge: str, sample: Sample, pair: tuple[str, str], ctx: JudgeContext) -> Opinion:
         orders = (pair, pair[::-1]) if self.swap else (pair,)
         questions = [self._question(sample, *order) for order in orders]
-        return _combine_orders(
-            await _gather([_ask(ctx, judge, each, _parse_comparison, self.ask_again) for each in questions])
-        )
+        verdicts = await _gather([_ask(ctx, judge, each, _parse_comparison, self.ask_again) for each in questions])
+        values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in verdicts]
+        if len(values) == 2:
+            values[1] = 1.0 - values[1]  # the two texts were swapped
+            if abs(values[0] - values[1]) == 1.0:
+                return Opinion(0.5, f"it chose by the order: {verdicts[0][1]} / {verdicts[1][1]}")
+        return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in verdicts if reason))
 
     def _question(self, sample: Sample, first: str, second: str) -> list[Message]:
         parts = {"Question": _as_text(sample.input), "Answer A": first or "(empty)", "Answer B": second or "(empty)"}
@@ -195,24 +199,20 @@ pairwise = _scorer_of("pairwise", _Pairwise)
 def _panel_scores(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | None) -> dict[str, Score]:
     """Return the combined score under the criterion's name, and each vote of a panel under `name.judge`."""
     values = [each.score for each in votes.values()]
-    value = _combine_votes(values, by)
+    if by == "mean":
+        value = statistics.fmean(values)
+    elif by == "median":
+        value = statistics.median(values)
+    else:  # a tied majority gives the median of the tied values, so that the order of judges is irrelevant
+        counts = Counter(values)
+        most = max(counts.values())
+        value = statistics.median([each for each, count in counts.items() if count == most])
     reason = "\n".join(f"{judge}: {each.reason}" if len(votes) > 1 else each.reason for judge, each in votes.items())
     score = Score(value, reason) if pass_at is None else Score(value >= pass_at, reason, {"value": value})
     if len(votes) == 1:
         return {name: score}
     own = {f"{name}.{judge}" if name else judge: Score(each.score, each.reason) for judge, each in votes.items()}
     return {name: score, **own}
-
-
-def _combine_votes(values: Sequence[float], by: By) -> float:
-    """Combine votes. A tied majority gives the median of the tied values, so that the order of judges is irrelevant."""
-    if by == "mean":
-        return statistics.fmean(values)
-    if by == "median":
-        return statistics.median(values)
-    counts = Counter(values)
-    most = max(counts.values())
-    return statistics.median([value for value, count in counts.items() if count == most])
 
 
 async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Callable[[str], T], again: int) -> T:
@@ -224,7 +224,8 @@ async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Call
         try:
             answer = await ctx.generate(messages, role=role)
         except HoldfastError as error:
-            if left and _is_malformed_response(error):
+            failure = getattr(error, "failure", None)
+            if left and isinstance(failure, Failure) and failure.kind == "malformed":
                 continue
             raise
         try:
@@ -241,11 +242,6 @@ async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Call
                 {"role": "user", "content": f"This cannot be used: {error}. Reply with the JSON object alone."},
             ]
     raise AssertionError("unreachable")
-
-
-def _is_malformed_response(error: HoldfastError) -> bool:
-    failure = getattr(error, "failure", None)
-    return isinstance(failure, Failure) and failure.kind == "malformed"
 
 
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T]:
@@ -294,16 +290,6 @@ def _parse_comparison(text: str) -> tuple[str, str]:
     if better not in ("a", "b", "tie"):
         raise _UnusableReply(f"'better' is {found.get('better')!r}, not A, B or tie")
     return better, str(found.get("reason") or "")
-
-
-def _combine_orders(verdicts: Sequence[tuple[str, str]]) -> Opinion:
-    """Combine the verdicts of both orders; in the second the two texts are swapped."""
-    values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in verdicts]
-    if len(values) == 2:
-        values[1] = 1.0 - values[1]
-        if abs(values[0] - values[1]) == 1.0:
-            return Opinion(0.5, f"it chose by the order: {verdicts[0][1]} / {verdicts[1][1]}")
-    return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in verdicts if reason))
 
 
 def _parse_object(text: str) -> dict[str, Any]:

@@ -25,7 +25,11 @@ _model_lock = threading.Lock()
 
 def _check_model(model: str, **_: Any) -> str:
     """Check that the model exists, without loading it, before anything is paid for."""
-    if os.path.isdir(model) or _is_cached(model):
+    # The Hugging Face cache by its layout on disk: importing its library would take seconds.
+    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
+    snapshots = os.path.join(cache, f"models--{model.replace('/', '--')}", "snapshots")
+    if os.path.isdir(model) or os.path.isdir(snapshots):
         return ""
     advice = f"give the path of its folder, or download it first: hf download {model}"
     return f"the model {model!r} is neither a folder nor in this machine's model cache; {advice}"
@@ -88,14 +92,14 @@ def _best(sample: Sample, answer: Answer, similarity: Callable[[str, str], float
         return Score(None, "the sample has no target")
     if max(map(len, (answer.text, *targets))) > CHARACTERS_MAX:
         return Score(None, f"a text of more than {CHARACTERS_MAX} characters is not compared: extract a part")
-    return Score(max(_compare(answer.text, each, similarity) for each in targets))
-
-
-def _compare(text: str, target: str, similarity: Callable[[str, str], float]) -> float:
-    if not text.strip() or not target.strip():
-        return float(text.strip() == target.strip())
-    with _model_lock:
-        return similarity(text, target)
+    values: list[float] = []
+    for each in targets:
+        if not answer.text.strip() or not each.strip():
+            values.append(float(answer.text.strip() == each.strip()))
+            continue
+        with _model_lock:
+            values.append(similarity(answer.text, each))
+    return Score(max(values))
 
 
 @functools.lru_cache(maxsize=2)
@@ -126,13 +130,6 @@ def _sentence_embedder(model: str) -> Callable[[list[str]], Vectors]:
 
     loaded = sentence_transformers.SentenceTransformer(model, local_files_only=True)
     return lambda texts: loaded.encode(texts, convert_to_numpy=True, show_progress_bar=False)
-
-
-def _is_cached(model: str) -> bool:
-    """Look into the Hugging Face cache by its layout on disk, without importing its library."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
-    return os.path.isdir(os.path.join(cache, f"models--{model.replace('/', '--')}", "snapshots"))
 
 
 def _unit(rows: Vectors) -> Vectors:

@@ -103,7 +103,7 @@ def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: f
     if found is None:
         return Score(False, "no number in the answer")
     same = any(found.value == each.value for each in targets) or any(
-        _agree(found, each, _allowed(each, tolerance, relative)) for each in targets
+        _agree(found, each, tolerance, relative) for each in targets
     )
     return Score(same, f"read {found.text}")
 
@@ -114,19 +114,13 @@ def last_quantity(text: str) -> Quantity | None:
         return Quantity(int(text), False, shorten(text))
     plain = _normalise(text)
     for end in range(len(plain), 0, -_WINDOW):
-        found = _last_in(plain, max(0, end - _WINDOW), end)
-        if found is not None:
-            return found
-    return None
-
-
-def _last_in(text: str, start: int, end: int) -> Quantity | None:
-    """Return the last number that begins between two positions; it may extend beyond the second."""
-    every = _NUMBER.finditer(text, max(0, start - _BEFORE_WINDOW), end + _DIGITS_MAX)
-    for match in reversed([each for each in every if start <= each.start() < end]):
-        value = _value(match)
-        if value is not None:
-            return Quantity(value, match["percent"] is not None, shorten(match[0].strip()))
+        # The last number that begins in this window; it may extend beyond the window's end.
+        start = max(0, end - _WINDOW)
+        every = _NUMBER.finditer(plain, max(0, start - _BEFORE_WINDOW), end + _DIGITS_MAX)
+        for match in reversed([each for each in every if start <= each.start() < end]):
+            value = _value(match)
+            if value is not None:
+                return Quantity(value, match["percent"] is not None, shorten(match[0].strip()))
     return None
 
 
@@ -196,12 +190,10 @@ def _fraction(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _allowed(target: Quantity, tolerance: float, relative: float) -> int | Fraction:
-    absolute = _exact(tolerance)
-    return max(absolute, _exact(relative) * _distance(target.value, 0)) if relative else absolute
-
-
-def _agree(found: Quantity, target: Quantity, allowed: int | Fraction) -> bool:
+def _agree(found: Quantity, target: Quantity, tolerance: float, relative: float) -> bool:
+    allowed = _exact(tolerance)
+    if relative:
+        allowed = max(allowed, _exact(relative) * _distance(target.value, 0))
     if _distance(found.value, target.value) <= allowed:
         return True
     if found.percent == target.percent:

@@ -27,7 +27,14 @@ _ROUGE_WORD = re.compile(r"[a-z0-9]", re.IGNORECASE)
 @scorer
 def token_f1(sample: Sample, answer: Answer) -> Score:
     """F1 of the words that answer and target share, as in SQuAD: ignores case, punctuation and English articles."""
-    return _best(sample, answer, lambda text, target: _f1(normalized(text).split(), normalized(target).split()))
+
+    def similarity(text: str, target: str) -> float:
+        one, other = normalized(text).split(), normalized(target).split()
+        if not one or not other:
+            return float(one == other)
+        return 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
+
+    return _best(sample, answer, similarity)
 
 
 @requires("text", "rapidfuzz")
@@ -98,9 +105,13 @@ def rouge(
         return Score(None, "ROUGE reads the letters a to z and digits, and the target has none")
 
     def similarity(text: str, target: str) -> float:
-        if kind == "rougeL":
-            words = _rouge_words(stem)
-            return _rouge_l(words(text), words(target), measure)
+        if kind == "rougeL":  # with rapidfuzz: the rouge-score package needs quadratic time and memory
+            from rapidfuzz.distance import LCSseq
+
+            one, other = _rouge_words(stem)(text), _rouge_words(stem)(target)
+            same = LCSseq.similarity(one, other)
+            sizes = {"precision": len(one), "recall": len(other), "fmeasure": (len(one) + len(other)) / 2}
+            return same / sizes[measure] if same else 0.0
         return _clamp(float(getattr(_rouge(kind, stem).score(target, text)[kind], measure)))
 
     return _best(sample, answer, similarity, pairwise=kind == "rougeLsum")
@@ -150,22 +161,6 @@ def _find_obstacle(text: str, targets: Sequence[str], pairwise: bool = False) ->
     if pairwise and words * most > _PAIRS_MAX:
         return Score(None, f"{words} words against {most} are too many to compare: extract a part")
     return None
-
-
-def _f1(one: Sequence[str], other: Sequence[str]) -> float:
-    if not one or not other:
-        return float(one == other)
-    same = (Counter(one) & Counter(other)).total()
-    return 2 * same / (len(one) + len(other))
-
-
-def _rouge_l(found: list[str], target: list[str], measure: str) -> float:
-    """Compute ROUGE-L with rapidfuzz: the rouge-score package needs quadratic time and memory."""
-    from rapidfuzz.distance import LCSseq
-
-    same = LCSseq.similarity(found, target)
-    sizes = {"precision": len(found), "recall": len(target), "fmeasure": (len(found) + len(target)) / 2}
-    return same / sizes[measure] if same else 0.0
 
 
 @functools.lru_cache(maxsize=2)

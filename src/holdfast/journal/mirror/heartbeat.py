@@ -1,0 +1,59 @@
+"""The heartbeat of a process that writes a mirrored run, and the check that the run is still its own.
+
+Invariant: each beat is written before the check (see `claims`), so of two processes at least one sees the other. A
+crash leaves the last beat; others see that it does not change any more.
+"""
+
+import contextlib
+import shlex
+import time
+
+from holdfast.errors import FencedError, StoreError
+from holdfast.journal.mirror.tombstones import tombstone_name
+from holdfast.journal.object_store import Objects
+from holdfast.journal.ownership.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
+from holdfast.journal.ownership.lease import read_lease
+
+BEATS = 3
+"""A holder beats so often within one expiry."""
+BEAT_SECONDS = EXPIRY_SECONDS / BEATS
+
+
+class Heartbeat:
+    """The beats of one ownership. `epoch` None: the mirror has no claims (`mirror.exclusive: false`)."""
+
+    def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, beat_seconds: float) -> None:
+        self._run = run
+        self._uid = uid
+        self._objects = objects
+        self._epoch = epoch
+        self._beat_seconds = beat_seconds
+        self._beats = 0
+        self._beat_at = -1e9
+
+    def beat(self, mirrored: int, *, ended: bool = False) -> None:
+        """Write a heartbeat if one is due, then check that the run is still ours. FencedError if it is not.
+
+        This order matters: a process that takes the run over, or removes it, creates its claim or tombstone first and
+        then reads the heartbeat. So at least one of the two sees the other.
+        """
+        now = time.monotonic()
+        if now - self._beat_at < self._beat_seconds and not ended:
+            return
+        self._beats += 1
+        lease = read_lease(self._run)
+        beat = Beat(self._beats, ended, mirrored, lease, self._beat_seconds * BEATS)
+        write_beat(self._objects, self._epoch or 0, beat)  # 0: a run without claims, for readers only
+        names = list_leases(self._objects)
+        if tombstone_name(self._uid) in names:
+            with contextlib.suppress(StoreError):  # a leftover heartbeat would look like that of a new run
+                delete_beat(self._objects, self._epoch or 0)
+            raise FencedError(
+                f"the mirror {self._objects.url} was removed (holdfast gc --mirror), so this process stops; every "
+                f"recorded answer is in {self._run}. To continue without the mirror: "
+                f"holdfast resume {shlex.quote(self._run)} --set mirror=null"
+            )
+        if self._epoch is not None and max(epochs_in(names), default=0) > self._epoch:
+            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
+        if lease is not None and self._epoch in (None, lease.epoch):  # else beat again soon, with the first own lease
+            self._beat_at = now

@@ -107,8 +107,8 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
 
 
 def draft_group(first: Draft, followers: Sequence[Draft]) -> Draft:
-    """Join records that become durable together, or not at all, in this order. `"of":0` in the data of a follower
-    becomes the number of the first record, which is known only when it is written.
+    """Join records that are written one right after the other, in one commit; the first is acknowledged. `"of":0` in
+    the data of a follower becomes the number of the first record, which is known only when it is written.
     """
     return Draft(first.t, first.k, first.d, first.size + sum(each.size for each in followers), tuple(followers))
 

@@ -34,6 +34,34 @@ def test_a_run_answers_and_scores_every_key(tmp_path: Path) -> None:
     ]
 
 
+def test_an_answer_and_its_quick_scores_are_saved_together(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(30), scorers=["includes", "exact_match"])]))
+    saved = list(enumerate(records(tmp_path), start=1))
+    answers = [n for n, (kind, _) in saved if kind == "sample.finished"]
+    assert len(answers) == 30
+    for n in answers:
+        (_, first), (_, second) = saved[n : n + 2]
+        assert [first[0], second[0]] == ["score", "score"]
+        assert [(each["of"], each.get("last", False)) for _, each in (first, second)] == [(n, False), (n, True)]
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_scores_that_were_cut_off_from_their_answer_are_computed_again(tmp_path: Path, kept: int) -> None:
+    """The answer is not requested again."""
+    asked: list[Request] = []
+
+    async def reply(request: Request) -> str:
+        asked.append(request)
+        return await echo(request)
+
+    what = given([Asked(rows=rows(1), scorers=["includes", "exact_match"])], [model("m", reply)])
+    go(tmp_path, what)
+    cut_after(tmp_path, lambda kind, data: kind != "score" or (kept == 2 and not data.get("last", False)))
+    go(tmp_path, what)
+    assert [line.scores for line in lines(tmp_path)] == [{"includes": True, "exact_match": True}]
+    assert len(asked) == 1
+
+
 class Meter:
     """Counts how much happens at once."""
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import BadRecordError
-from holdfast.records import LINE_BYTES_MAX, Draft, Line, draft, frame, is_known, parse, seed_of
+from holdfast.records import LINE_BYTES_MAX, Draft, Line, draft, draft_group, frame, is_known, numbered, parse, seed_of
 
 SEED = seed_of("run")
 AT = b"2024-01-01T00:00:00.000000Z"
@@ -114,3 +114,13 @@ def test_deep_data_is_refused_or_readable_also_by_a_caller_that_is_deeper(depth:
 
 def deeper(calls: int, made: Draft) -> Line | None:
     return read_back(made) if calls == 0 else deeper(calls - 1, made)
+
+
+def test_followers_come_right_after_their_first_record_and_name_its_number() -> None:
+    scores = [draft("score", {"o": 0, "of": 0, "scorer": each, "reason": '"of":0,'}, "k") for each in ("a", "b")]
+    group = draft_group(draft("sample.finished", {"o": 0}, "k"), scores)
+    found = list(numbered([draft("note", {}), group, draft("note", {})], 6))
+    assert [(n, follows) for n, _, follows in found] == [(7, False), (8, False), (9, True), (10, True), (11, False)]
+    read = [msgspec.json.decode(record.d) for _, record, follows in found if follows]
+    assert read == [{"o": 0, "of": 8, "scorer": each, "reason": '"of":0,'} for each in ("a", "b")]
+    assert group.size >= sum(each.size for each in scores)

@@ -1,17 +1,20 @@
 """One process's work on one run, from the plan to recorded answers and scores.
 
-The way of one sample through these modules:
+The way of one sample, from the scheduler to the wire:
 
-1. `engine` is the scheduler: it starts workers for each cell and limits how much happens at once.
-2. `schedule` gives a worker the next `Ticket`: a key of the plan that has no answer yet, with its row.
-3. `history` reads what earlier processes recorded for the key. `sample` starts an attempt that replays it.
-4. `sample` runs the solver. Each request of the solver is a step (`holdfast.solve.steps`), replayed or live.
-5. A live request passes `budget` (may the run still spend?), then `client` (pacing, retries, closed models), which
-   calls the provider. `attachments` puts the content of files into the request.
-6. The answer is in the journal before the solver sees it. `failures` turns exceptions into recorded failures.
-7. `scoring` scores the finished answer; `earlier_scores` copies scores of scorers that have not changed.
-8. `watchdog` writes the heartbeat and reports samples (`in_flight`) that do not move. `anomaly_scan` and `replay` serve
-   other commands: looking for anomalies again, and running a solver on recorded steps alone.
+1. `Engine._work` (`engine`): a worker of a cell takes the next `Ticket` (`schedule`), a key without an answer.
+2. `Sampler.answer` (`sample`): attempts until there is an answer. `history` reads what earlier processes recorded.
+3. `Sampler._attempt`: renders the prompt and runs the solver, here `chat`. `failures` turns exceptions into failures.
+4. `Context.generate` (`solve.context`): makes the request a `GenerateCall`, which goes all the way down.
+5. `Steps._make` (`solve.steps`): a request that is not recorded goes live; its answer is saved before it returns.
+6. `Budget._send` (`budget`): waits while the run's budget could be exceeded, and counts what was used.
+7. `ModelClient._send` (`client`): one model, with its pace, its circuit breaker and its refusals.
+8. `ask` (`models.pacing.retries`): the one loop that sends a request again.
+9. `generate` of a provider (`models.providers`), then `Endpoint` and `Connection` (`models.http`).
+
+Back up, `Sampler._finish` saves the answer. Quick scorers run before that and are saved with it; all others run after
+it (`scoring`). `watchdog` writes the heartbeat and reports samples (`in_flight`) that do not move. `anomaly_scan` and
+`replay` serve other commands: looking for anomalies again, and running a solver on recorded steps alone.
 """
 
 from holdfast.engine.engine import Engine, Progress, RunJob

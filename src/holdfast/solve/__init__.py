@@ -1,5 +1,6 @@
 """From a sample to an answer: `prompts` renders its first messages, a solver (`registry`) works through a `Context`,
-and every call of the context is a durable step (`steps`). Tools for models are in `tools`.
+and every call of the context is a durable step (`steps`), which `replay` delivers again after a crash. Tools for
+models are in `tools`.
 """
 
 from holdfast.solve.context import Context, ToolFailedError

@@ -69,7 +69,7 @@ def test_a_killed_run_is_told_with_when_and_what_is_kept_and_the_command_works(t
         (found,) = done.json()
         kept = shown("x", store)["finished"]
         assert found["what"].startswith("interrupted: killed at about 20")
-        assert f"{kept}/40 kept" in found["what"]
+        assert f"{kept} of 40 answers kept" in found["what"]
         assert {"what", "means", "command", "run", "fixed"} <= set(found)
         assert call("doctor", "--fix", cwd=tmp_path).code == 0
         again = run(*shlex.split(found["command"])[1:], cwd=tmp_path)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.runs import run as api_runs
+from holdfast.runs import opened
 from holdfast.runs.store.damage import DamageReport
 from tests import matrix_model
 from tests.damage_matrix import OF_FILES, Case, Matrix, Way, file_of
@@ -89,7 +89,7 @@ def test_the_truth_is_what_the_model_said(matrix: Matrix) -> None:
 def test_the_matrix_finds_lies_when_originals_are_not_checked(matrix: Matrix) -> None:
     """Negative control: without the check, a segment that is gone hides answers, and commands exit with 0."""
     case = Case(DONE, file_of(matrix.runs[DONE], "middle segment"), OF_FILES[0], warm=False)
-    with patch.object(api_runs, "find_damage", lambda *_, **__: DamageReport()):
+    with patch.object(opened, "find_damage", lambda *_, **__: DamageReport()):
         found = matrix.problems(case, READING)
     for command in ("export", "leaderboard", "gate low", "Python"):
         assert any(f" {command}: lie: exit 0" in problem for problem in found), (command, found)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.runs import Run, find_run
-from holdfast.runs import run as run_module
+from holdfast.runs import opened as opened_module
 from holdfast.state import standing_of
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import call, finish, run
@@ -92,7 +92,7 @@ def test_a_run_that_ends_while_it_is_looked_at_was_not_interrupted(
             process.wait()
             return plain(folder)
 
-        monkeypatch.setattr(run_module, "standing_of", later)
+        monkeypatch.setattr(opened_module, "standing_of", later)
         with Run(find_run(str(course.store), RUN)) as looked_at:
             status, reason = looked_at.status()
     assert (status, reason) == ("completed", "")

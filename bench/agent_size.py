@@ -12,13 +12,13 @@ import json
 import os
 import random
 import time
-from typing import Any
 
 import msgspec
 
 from bench.measure import SEED, Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from holdfast.journal import Entry, OpenRequest, Reader, Writer, journal_folder, open_writer
+from holdfast.models import ModelCall
 from holdfast.records.facts import Step
 from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, tool
@@ -91,9 +91,8 @@ class Model:
         self.new = 0
         self.encode_seconds = 0.0
 
-    async def ask(
-        self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-    ) -> tuple[Answer, int]:
+    async def send(self, call: ModelCall) -> Answer:
+        messages, tools = call.messages, call.tools
         began = time.process_time()
         size = len(msgspec.json.encode(messages))
         self.encode_seconds = time.process_time() - began
@@ -101,7 +100,7 @@ class Model:
         answer = self._answer(len(self.at) + 1)
         self.new = size + len(msgspec.json.encode(answer.message)) + len(msgspec.json.encode(tools))
         self.at.append(time.process_time())
-        return answer, 1
+        return answer
 
     def _answer(self, turn: int) -> Answer:
         usage = Usage(300 * turn, 80)
@@ -116,7 +115,7 @@ class Model:
 
 async def solve(model: Model, turns: int, journal: Writer, recorded: list[RecordedStep]) -> None:
     steps = Steps(Scope(0, _KEY, "solve/1"), journal, recorded)
-    asking = ModelHandle({"provider": "openai", "model": "m", "options": {}}, {"temperature": 0.0}, model.ask)
+    asking = ModelHandle({"provider": "openai", "model": "m", "options": {}}, {"temperature": 0.0}, model.send)
     first = [{"role": "user", "content": text(random.Random(SEED), 500)}]
     sample = Sample("1", "", "", {})
     ctx = Context(sample, first, steps, f"0/{_KEY}/1", AttemptResources({"": asking}))

@@ -17,9 +17,10 @@ import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.models import ModelCall
 from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import Failure
-from holdfast.records.samples import Answer, Message, Usage
+from holdfast.records.samples import Answer, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, run
 
@@ -85,13 +86,13 @@ class Model:
         self._failing = failing
         self._asked: dict[str, int] = {}
 
-    async def ask(self, messages: list[Message], params: object, tools: object) -> tuple[Answer, int]:
-        question = str(messages[-1]["content"])
+    async def send(self, call: ModelCall) -> Answer:
+        question = str(call.messages[-1]["content"])
         nth = self._asked[question] = self._asked.get(question, 0) + 1
         await asyncio.sleep(xxhash.xxh3_64_intdigest(f"{question} {nth} {self._pace}".encode()) % 40 / 10)
         if self._failing and question == "question 0":
             raise AskFailedError(Failure("server", "as ordered"), 1)
-        return Answer(f"answer to {question}", {"role": "assistant", "content": "a"}, usage=Usage(1, 1)), 1
+        return Answer(f"answer to {question}", {"role": "assistant", "content": "a"}, usage=Usage(1, 1))
 
 
 class Player:
@@ -153,7 +154,7 @@ def live(program: Node, recorded: Sequence[RecordedStep], pace: int, failing: bo
     async def process() -> Told:
         journal = MemoryJournal(len(recorded) + 1, commit_seconds)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
-        asking = ModelHandle({}, {}, Model(pace, failing).ask)
+        asking = ModelHandle({}, {}, Model(pace, failing).send)
         player = Player(Context(SAMPLE, [], steps, "", AttemptResources({"": asking})), journal)
         result = await player.play(program)
         steps.close()

@@ -12,12 +12,13 @@ crash loses no count: the next process reads the totals from the journal.
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.models import AskFailedError, Held, count_message_tokens
-from holdfast.records import Answer, Message, StepId, Usage, cell_names
+from holdfast.models import AskFailedError, Held, ModelCall, count_message_tokens
+from holdfast.records import Answer, Message, Usage, cell_names
 from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
@@ -62,12 +63,15 @@ class Budget:
         self._is_limited = _is_limited(limits)
         self._stop = stop
         self._largest: dict[Name, Amount] = {}
-        self.spent = Amount()
+        # Plain numbers, not an `Amount`: they grow with every answer.
+        self._cost_usd = 0.0
+        self._tokens = 0.0
+        self._requests = 0.0
         for cell, roles in story.bills.items():
             for role, bill in roles.items():
                 name = ("", role) if role else (cell_names(cell)[1], "")
                 price = prices.get(name)
-                self.spent += _amount(price, bill.usage, bill.requests)
+                self._add(_amount(price, bill.usage, bill.requests))
                 if bill.largest.requests:
                     self._note(name, _amount(price, bill.largest, 1))
         self._worked_seconds = story.worked_seconds
@@ -76,6 +80,11 @@ class Budget:
         self._waiting: list[asyncio.Future[None]] = []
         self.reached = ""
         """The limit that was reached, as a message; empty before."""
+
+    @property
+    def spent(self) -> Amount:
+        """What was used so far, by all processes."""
+        return Amount(self._cost_usd, self._tokens, self._requests)
 
     def change(self, limits: RunLimits) -> None:
         """Apply other limits, also to requests that wait."""
@@ -90,52 +99,33 @@ class Budget:
         if limit is not None and worked >= limit:
             self._end(f"limits.run.seconds is {limit:g}, and the run has worked for {worked:.0f} s", None)
 
-    def limit(self, name: Name, asking: ModelHandle) -> ModelHandle:
+    def limit(self, name: Name, model: ModelHandle) -> ModelHandle:
         """Return the same model, with requests that are sent only while the budget lasts."""
+        return msgspec.structs.replace(model, send=partial(self._send, name, model))
 
-        async def ask(
-            messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-        ) -> tuple[Answer, int]:
-            reserved = _NOTHING
-            if self._must_check:
-                reserved = await self._admit(_PendingRequest(name, asking.price, messages, params))
-            self._begin(reserved)
-            try:
-                answer, tries = await asking.ask(messages, params, tools)
-                self._record(name, _amount(asking.price, answer.usage.of_one(), tries))
-            except AskFailedError as error:
-                self.spent += Amount(requests=error.tries)
-                raise
-            finally:
-                self._leave(reserved)
-            return answer, tries
-
-        batched = asking.batched
-
-        async def ask_in_batch(
-            step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-        ) -> tuple[Answer, int, str]:
-            assert batched is not None
-            reserved = _NOTHING
-            if self._must_check:
-                reserved = await self._admit(_PendingRequest(name, asking.price, messages, params, in_job=True))
-            self._begin(reserved)
-            try:
-                answer, tries, job = await batched(step, messages, params, tools)
-                self._record(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
-            except AskFailedError as error:
-                self.spent += Amount(requests=error.tries)
-                raise
-            finally:
-                self._leave(reserved)
-            return answer, tries, job
-
-        return msgspec.structs.replace(asking, ask=ask, batched=ask_in_batch if batched is not None else None)
-
-    @property
-    def _must_check(self) -> bool:
-        """Whether a request may have to wait. A shortcut: most runs have no limits."""
-        return self._is_limited or bool(self.reached)
+    async def _send(self, name: Name, model: ModelHandle, call: ModelCall) -> Answer:
+        reserved = _NOTHING
+        if self._is_limited or self.reached:  # most runs have no limits
+            pending = _PendingRequest(name, model.price, call.messages, call.params, in_job=model.batched)
+            reserved = await self._admit(pending)
+            self._reserved += reserved
+        self._in_flight += 1
+        try:
+            answer = await model.send(call)
+            if isinstance(answer, Answer):  # a user's provider may return anything: the caller refuses it
+                self._record(name, model.price, answer.usage, call)
+        except AskFailedError as error:
+            self._requests += error.tries
+            raise
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._reserved = _NOTHING
+            elif reserved is not _NOTHING:
+                self._reserved -= reserved
+            if self._waiting:
+                self._wake()
+        return answer
 
     async def _admit(self, asked: "_PendingRequest") -> Amount:
         """Wait until a request may be sent; return the amount that the caller must reserve before it awaits again."""
@@ -145,19 +135,6 @@ class Budget:
                 await self._wait()
             estimate = self._estimate(asked)  # the answers since then are a better estimate
         return estimate
-
-    def _begin(self, reserved: Amount) -> None:
-        self._in_flight += 1
-        if reserved is not _NOTHING:
-            self._reserved += reserved
-
-    def _leave(self, reserved: Amount) -> None:
-        self._in_flight -= 1
-        if not self._in_flight:
-            self._reserved = _NOTHING
-        elif reserved is not _NOTHING:
-            self._reserved -= reserved
-        self._wake()
 
     def _fits(self, estimate: Amount) -> bool:
         """A request that is alone is sent while anything is left. So the budget is used up, and exceeded by at most one
@@ -195,14 +172,23 @@ class Budget:
             self.reached = why
             self._stop(f"budget: {why}", grace_seconds)
 
-    def _record(self, name: Name, used: Amount) -> None:
-        self.spent += used
-        self._note(name, used)
+    def _record(self, name: Name, price: Price | None, usage: Usage, call: ModelCall) -> None:
+        dollars = 0.0 if price is None else price.dollars(usage.of_one(bool(call.job)))
+        tokens = usage.input_tokens + usage.output_tokens
+        self._cost_usd += dollars
+        self._tokens += tokens
+        self._requests += call.tries
+        largest = self._largest.get(name)
+        if largest is None or dollars > largest.cost_usd or tokens > largest.tokens:
+            self._note(name, Amount(dollars, tokens, call.tries))
+
+    def _add(self, used: Amount) -> None:
+        self._cost_usd += used.cost_usd
+        self._tokens += used.tokens
+        self._requests += used.requests
 
     def _note(self, name: Name, used: Amount) -> None:
-        largest = self._largest.get(name, _NOTHING)
-        if used.cost_usd > largest.cost_usd or used.tokens > largest.tokens or name not in self._largest:
-            self._largest[name] = largest.at_least(used)
+        self._largest[name] = self._largest.get(name, _NOTHING).at_least(used)
 
     def _estimate(self, asked: "_PendingRequest") -> Amount:
         known = self._largest.get(asked.name)

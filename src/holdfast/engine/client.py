@@ -14,9 +14,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -28,6 +27,7 @@ from holdfast.models import (
     GuardedProvider,
     Headers,
     HeldByLine,
+    ModelCall,
     ModelError,
     Provider,
     Request,
@@ -37,19 +37,15 @@ from holdfast.models import (
     ask,
     identity_of,
     open_provider,
-    under_way,
 )
-from holdfast.models.batch.queue import Batches, Single, UnansweredError
+from holdfast.models.batch.queue import Batches, UnansweredError
 from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
 from holdfast.models.pacing.retries import Again, Streak
-from holdfast.records import Answer, Failure, Message, StepId
+from holdfast.records import Answer, Failure
 from holdfast.solve import AttemptLimits, ModelHandle
+from holdfast.solve.resources import Send
 from holdfast.spec import Model, Spec, is_external
 
-group: ContextVar[str] = ContextVar("group", default="")
-"""The sample that is being answered. All its repeats and steps go to the same server if there are several, because
-that server has their common prefix in its cache.
-"""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -98,7 +94,7 @@ class ModelClient:
         self._model = model
         self._tell = tell
         self._retries = Retries(
-            count=model.request_retries, told=lambda error: retried(f"{error.kind}: {error.message}")
+            count=model.request_retries, on_retry=lambda error: retried(f"{error.kind}: {error.message}")
         )
         self.batches: Batches | None = None
         """The queue of requests that are sent in batch jobs, if the model uses them."""
@@ -135,36 +131,40 @@ class ModelClient:
         if is_external(self._model.provider):
             provider = _IsolatedProvider(provider)
         send = partial(self._send, provider, cell)
-
-        async def send_in_batch(
-            step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-        ) -> tuple[Answer, int, str]:
-            try:
-                filled = messages if attachments is None else await attachments.put_into(messages)
-            except BlobError as error:
-                raise AskFailedError(Failure("file", str(error)), 0) from error
-            alone = partial(send, messages, params, tools)
-            return await self._send_in_batch(step, Request(filled, params, tools), alone, cell)
-
-        batched = None if self.batches is None else send_in_batch
-        return ModelHandle(identity_of(self._model), self._model.params, send, self._model.price, batched)
+        if self.batches is not None:
+            send = partial(self._send_in_batch, send, attachments, cell)
+        return ModelHandle(
+            identity_of(self._model), self._model.params, send, self._model.price, self.batches is not None
+        )
 
     async def _send_in_batch(
-        self, step: StepId, request: Request, alone: Single, cell: CellHealth | None
-    ) -> tuple[Answer, int, str]:
-        assert self.batches is not None
+        self, send: Send, attachments: Attachments | None, cell: CellHealth | None, call: ModelCall
+    ) -> Answer:
+        """Send a request in a batch job, or alone if its job did not answer it."""
+        batches = self.batches
+        assert batches is not None
+        assert call.step is not None
+
+        async def send_alone() -> tuple[Answer, int]:
+            answer = await send(call)
+            return answer, call.tries
+
         try:
             # A job of an earlier process is still collected: its answer exists and is paid for.
-            if self.closed is not None and not self.batches.has(step):
+            if self.closed is not None and not batches.has(call.step):
                 raise UnansweredError(self.closed, 0)
-            found = await self.batches.ask(step, request, alone)
+            messages = call.messages if attachments is None else await attachments.put_into(call.messages)
+            request = Request(messages, call.params, call.tools)
+            answer, call.tries, call.job = await batches.ask(call.step, request, send_alone)
+        except BlobError as error:
+            raise AskFailedError(Failure("file", str(error)), 0) from error
         except UnansweredError as error:
-            refused = self.note_refusal(error.error, cell) or self.closed is not None
+            refused = self.note_refusal(error.error, cell, call.sample) or self.closed is not None
             if refused and cell is not None:
                 await self.stop_cell(self.closed or error.error, cell, error.tries)
             raise
         self.note_answer(cell)
-        return found
+        return answer
 
     async def close(self) -> None:
         self.turns.close()
@@ -188,9 +188,9 @@ class ModelClient:
         if cell is not None:
             cell.streak.answered()
 
-    def note_refusal(self, error: ModelError, cell: CellHealth | None) -> bool:
-        """Count a refusal; return whether its cell must stop. Refusals of the connection itself (a wrong key, an
-        unknown model) close the client for all cells.
+    def note_refusal(self, error: ModelError, cell: CellHealth | None, sample: str) -> bool:
+        """Count a refusal of a request for `sample`; return whether its cell must stop. Refusals of the connection
+        itself (a wrong key, an unknown model) close the client for all cells.
         """
         policy = error.policy
         if policy.is_of_line:
@@ -199,7 +199,7 @@ class ModelClient:
             return False
         if not error.retryable:
             self.streak.answered()  # the server took the request seriously: key and model name are fine
-        return cell is not None and bool(policy.stops_new) and cell.streak.refused(policy, group.get())
+        return cell is not None and bool(policy.stops_new) and cell.streak.refused(policy, sample)
 
     async def stop_cell(self, error: ModelError, cell: CellHealth | None, tries: int) -> NoReturn:
         """Stop the cell and wait to be cancelled, so that the sample stays unfinished. Without a cell, raise."""
@@ -232,22 +232,18 @@ class ModelClient:
         if quotas:
             self.pace.heard(self.clock(), quotas)
 
-    async def _send(
-        self,
-        provider: Provider,
-        cell: CellHealth | None,
-        messages: list[Message],
-        params: dict[str, Any],
-        tools: list[dict[str, Any]],
-    ) -> tuple[Answer, int]:
+    async def _send(self, provider: Provider, cell: CellHealth | None, call: ModelCall) -> Answer:
         """Neither the provider's time-out nor the sample's clock runs while a request waits for its turn."""
-        request = Request(messages, params, tools, group.get())
+        # All steps and repeats of a sample go to the same server, if there are several: it has their common prefix in
+        # its cache.
+        request = Request(call.messages, call.params, call.tools, call.sample)
         try:
-            return await ask(provider, request, self._retries, PacedRequest(self, cell, request))
+            answer, call.tries = await ask(provider, request, self._retries, PacedRequest(self, cell, request, call))
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
         except BlobError as error:
             raise AskFailedError(Failure("file", str(error)), 0) from error
+        return answer
 
 
 class PacedRequest:
@@ -258,22 +254,22 @@ class PacedRequest:
     """
 
     __slots__ = (
+        "_call",
         "_cell",
         "_client",
         "_is_probe",
         "_number",
         "_refused_since",
         "_sent_at",
-        "_timer",
         "_tokens",
         "_tries",
     )
 
-    def __init__(self, client: ModelClient, cell: CellHealth | None, request: Request) -> None:
+    def __init__(self, client: ModelClient, cell: CellHealth | None, request: Request, call: ModelCall) -> None:
         self._client = client
         self._number = client.next_number()
         self._cell = cell
-        self._timer = under_way.get()
+        self._call = call
         self._tries = 0
         self._sent_at = 0.0
         self._is_probe = False
@@ -312,8 +308,7 @@ class PacedRequest:
         """Decide how a failed try is followed by the next one; does not return if the cell is stopped."""
         client, policy = self._client, error.policy
         now = client.clock()
-        if self._timer is not None:
-            self._timer.failed(now - self._sent_at)
+        self._call.failed(now - self._sent_at)
         if client.pace.failed(now, self._sent_at, error, self._is_probe, self._number):
             client.report_breaker(error)
         self._leave()
@@ -321,7 +316,7 @@ class PacedRequest:
         if breaker.is_over(now):
             waited = f"no answer for {breaker.open_seconds(now):.0f} s"
             client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"))
-        if client.note_refusal(error, self._cell) or client.closed is not None:
+        if client.note_refusal(error, self._cell, self._call.sample) or client.closed is not None:
             await client.stop_cell(client.closed or error, self._cell, self._tries)
         if breaker.is_open and policy.breaks:
             # The server is down for everyone: only a probe that reached it counts against this request.

@@ -22,7 +22,7 @@ from holdfast.engine.anomaly_scan import AnomalyScan, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
 from holdfast.engine.budget import Budget
 from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
-from holdfast.engine.failures import contain_exits, secrets_of
+from holdfast.engine.failures import contain_exits, inside, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
 from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
@@ -36,7 +36,7 @@ from holdfast.models.batch.queue import Batches
 from holdfast.plan import PreparedTask, scoring_roles
 from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage
 from holdfast.sandbox.box import Sandboxes
-from holdfast.score import Scorer
+from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
@@ -335,27 +335,30 @@ class Engine:
 
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         setup, task = self._setups[cell.task], self._tasks[cell.task]
+        places = self._batched.get(cell.model, self._samples)
+        trails, progress = self._fold.trails, self._progress
+        inside.set(True)  # from here on the user's code may run in this task
         more = True
         while more and not self._is_over(cell):
             if not task.take():  # before the place of the run: a worker that waits here must not hold one
                 await task.wait()
             try:
-                more = await self._answer_next(tickets, setup, self._batched.get(cell.model, self._samples))
+                if not places.take():
+                    await places.wait()
+                progress.in_flight += 1
+                try:
+                    ticket = None if self._is_over(cell) else tickets.at_hand() or await tickets.next()
+                    if ticket is None:
+                        more = False
+                    elif ticket.o in trails:
+                        await self._continue(ticket, setup)
+                    else:
+                        await self._sampler.answer(ticket, setup, NO_HISTORY)
+                finally:
+                    progress.in_flight -= 1
+                    places.give_back()
             finally:
                 task.give_back()
-
-    async def _answer_next(self, tickets: Tickets, setup: TaskSetup, places: Slots) -> bool:
-        if not places.take():
-            await places.wait()
-        try:
-            if self._is_over(tickets.cell):
-                return False
-            ticket = tickets.at_hand() or await tickets.next()
-            if ticket is not None:
-                await self._answer(ticket, setup)
-            return ticket is not None
-        finally:
-            places.give_back()
 
     def _is_over(self, cell: Cell) -> bool:
         return self._stopping or (cell.task, cell.model) in self.stopped_cells
@@ -372,19 +375,12 @@ class Engine:
                 "cell.stopped", f"task {task} with model {model} is stopped, its other samples stay unfinished: {why}"
             )
 
-    async def _answer(self, ticket: Ticket, setup: TaskSetup) -> None:
-        progress = self._progress
-        progress.in_flight += 1
-        try:
-            trail = self._fold.trails.pop(ticket.o, None)
-            if trail is None:
-                await self._sampler.answer(ticket, setup, NO_HISTORY)
-                return
-            async with self._loads.hold(self._fold.large.pop(ticket.o, 0)):
-                past = await asyncio.to_thread(read_history, trail, self._record_at)
-                await self._sampler.answer(ticket, setup, past)
-        finally:
-            progress.in_flight -= 1
+    async def _continue(self, ticket: Ticket, setup: TaskSetup) -> None:
+        """Continue a sample that an earlier process began."""
+        trail = self._fold.trails.pop(ticket.o)
+        async with self._loads.hold(self._fold.large.pop(ticket.o, 0)):
+            past = await asyncio.to_thread(read_history, trail, self._record_at)
+            await self._sampler.answer(ticket, setup, past)
 
     def _count(self, ticket: Ticket, outcome: Outcome) -> None:
         progress = self._progress
@@ -466,6 +462,7 @@ class Engine:
             self._workers.append(asyncio.create_task(self._score_left_over(tickets, setup)))
 
     async def _score_left_over(self, tickets: Tickets, setup: TaskSetup) -> None:
+        inside.set(True)
         while not self._stopping and (ticket := await tickets.next()) is not None:
             position = self._fold.unscored[ticket.o]
             members = [Member(ticket.o, ticket.key, position.n, position=position)]
@@ -493,7 +490,7 @@ class Engine:
         files = self._attachments if work.task.dataset.files else None
         limited = self.budget.limit
         roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
-        secrets = secrets_of(spec)
+        secrets, scorers = secrets_of(spec), self._job.scorers.get(work.task.name, ())
         resources = AttemptResources(
             models={},
             allowance=attempt_limits(spec),
@@ -509,18 +506,20 @@ class Engine:
                 for model in self._clients
             },
             scoring=ScoringSetup(
-                scorers=self._job.scorers.get(work.task.name, ()),
+                scorers=scorers,
                 evaluation=self._job.evaluation,
                 places=self._scoring,
                 resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
+                quick=work.task.name not in self._job.sources and all(map(is_quick, scorers)),
             ),
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,
             secrets=secrets,
             expected=expected_by_model(spec, work.task) if spec.anomalies else None,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
+            trusted=work.solver.is_built_in,
         )
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:

@@ -10,7 +10,7 @@ that for some seconds neither takes a step nor returns counts as if it made a ne
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -20,11 +20,11 @@ from holdfast.engine.client import attempt_limits
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal import Position
-from holdfast.models import identity_of
+from holdfast.models import ModelCall, identity_of
 from holdfast.plan import PreparedTask
-from holdfast.records import Answer, Draft, Message, Step, ToolCall, Usage
+from holdfast.records import Answer, Draft, Step, ToolCall, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, Tool, Workplace
-from holdfast.solve.resources import Ask
+from holdfast.solve.resources import Send
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
@@ -79,20 +79,22 @@ async def _refuse() -> NoReturn:
     raise NotRecordedError("code that runs on recorded steps records nothing")
 
 
-def prepare_replay(scene: ReplayInput, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> ReplayContext:
-    """`ask` is called for every request that is not recorded. `record` is called where a record would be written
+def prepare_replay(
+    scene: ReplayInput, send: Send, record: Callable[[], Awaitable[NoReturn]] = _refuse
+) -> ReplayContext:
+    """`send` is called for every request that is not recorded. `record` is called where a record would be written
     without a request: `ctx.now`, and announcements of calls that must not be repeated.
     """
     ticket, spec = scene.ticket, scene.spec
     steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _ClosedJournal(record), scene.steps)
     specs = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
-    models = {role: ModelHandle(identity_of(model), model.params, ask, model.price) for role, model in specs.items()}
+    models = {role: ModelHandle(identity_of(model), model.params, send, model.price) for role, model in specs.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
     files = Attachments(scene.run) if scene.run and scene.work.task.dataset.files else None
 
     async def call(tool: Tool, called: ToolCall, workplace: Workplace) -> Step:
-        await ask([{"role": "assistant", "content": f"{called.tool}({called.arguments})"}], {}, [])
+        await send(ModelCall([{"role": "assistant", "content": f"{called.tool}({called.arguments})"}], {}, []))
         raise NotRecordedError("code that runs on recorded steps calls no tool")
 
     bridge = Bridge()
@@ -110,10 +112,10 @@ async def rehearse(scene: ReplayInput) -> Rehearsal:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
+    async def send(call: ModelCall) -> Answer:
         await wait_forever()
 
-    replay = prepare_replay(scene, ask, wait_forever)
+    replay = prepare_replay(scene, send, wait_forever)
     solving = asyncio.ensure_future(_solve(scene, replay.ctx))
     settled = await _wait_until_quiet({solving, asked}, replay.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):

@@ -8,12 +8,12 @@ steps that succeeded; after an error of the solver it sends its requests again.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from holdfast.engine.client import group
-from holdfast.engine.failures import FailedAttempt, failure_in, inside, take_stall, undo_cancel
+from holdfast.engine.failures import FailedAttempt, failure_in, take_stall, undo_cancel
 from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import (
@@ -25,11 +25,22 @@ from holdfast.engine.scoring import (
     ScoreRecords,
     ScoringSetup,
     score_all,
+    score_quickly,
 )
 from holdfast.errors import BadRecordError
 from holdfast.journal import Journal, Position
 from holdfast.plan import PreparedTask
-from holdfast.records import Answer, Failure, Sample, SampleFailed, SampleFinished, Spent, checked, draft
+from holdfast.records import (
+    Answer,
+    Failure,
+    SampleFailed,
+    SampleFinished,
+    Spent,
+    as_stored,
+    checked,
+    draft,
+    draft_group,
+)
 from holdfast.score import ANOMALIES_VERSION, AnswerExpectations, find_anomalies
 from holdfast.solve import (
     AttemptResources,
@@ -37,13 +48,13 @@ from holdfast.solve import (
     LimitError,
     RecordedStep,
     Scope,
-    Solver,
     StepFailedError,
     Steps,
     UnconfirmedCall,
 )
 from holdfast.solve.steps import is_kept
 
+T = TypeVar("T")
 _ENDING_SECONDS = 2.0
 """How long to wait for calls that were under way when an attempt ended."""
 _SOLVER_KINDS = {"solver", "cancelled", "record", "too_large", "tool", "sandbox"}
@@ -118,6 +129,8 @@ class TaskSetup(msgspec.Struct, frozen=True):
     """By evaluated model, what answers should look like; None if anomalies are not looked for."""
     groups: RepeatGroups | None = None
     """Only for tasks with a scorer that needs all repeats of a sample at once."""
+    trusted: bool = False
+    """The solver is built in: its answers have the right types, and need not be read back before they are saved."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -176,62 +189,66 @@ class Sampler:
     async def answer(self, ticket: Ticket, setup: TaskSetup, history: KeyHistory) -> None:
         flight = self._register_in_flight(ticket, setup.seconds)
         try:
-            await self._answer(ticket, setup, history, flight)
+            first = attempt = 1 if history is NO_HISTORY else history.next_attempt()
+            while True:
+                scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
+                if history is NO_HISTORY:
+                    steps = Steps(scope, self._journal, loop=self._loop)
+                else:
+                    steps = Steps(scope, self._journal, history.recorded(attempt), history.unsure(), self._loop)
+                flight.steps, flight.doing = steps, "solving"
+                if self._draining:
+                    steps.drain()
+                result = await self._attempt(ticket, setup, flight, attempt)
+                flight.doing = "saving"
+                if isinstance(result, Answer):
+                    await self._finish(ticket, setup, attempt, result, flight)
+                    return
+                spent = steps.spent()
+                # Neither counts as one of the sample's retries: a sandbox that a resume could not restore, and an
+                # attempt that only replayed what an earlier process had recorded.
+                restarts = result.failure.kind == "sandbox" and spent.replayed > 0
+                first += restarts or (not spent.live and spent.replayed > 0)
+                final = not restarts and (result.final or attempt - first >= setup.work.task.sample_retries)
+                failed = SampleFailed(ticket.o, attempt, result.failure, final, spent)
+                await self._journal.append(draft("sample.failed", failed, ticket.key))
+                if final:
+                    await self._give_up(ticket, setup, failed, flight)
+                    return
+                history = history.with_attempt(steps, {attempt: result.failure.kind})
+                attempt += 1
+                flight.since = flight.task.get_loop().time()
         finally:
             self.flights.discard(flight)
-
-    async def _answer(self, ticket: Ticket, setup: TaskSetup, history: KeyHistory, flight: InFlightSample) -> None:
-        first = attempt = history.next_attempt()
-        while True:
-            scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
-            loop = flight.task.get_loop()
-            steps = Steps(scope, self._journal, history.recorded(attempt), history.unsure(), loop)
-            flight.steps, flight.doing = steps, "solving"
-            if self._draining:
-                steps.drain()
-            result = await self._attempt(ticket, setup, flight, attempt)
-            flight.doing = "saving"
-            if isinstance(result, Answer):
-                kept = result if result.raw is None else msgspec.structs.replace(result, raw=None)  # the step holds it
-                finished = SampleFinished(ticket.o, attempt, kept, steps.spent(), len(setup.scoring.scorers))
-                await self._finish(ticket, setup, _with_anomalies(ticket, setup, finished), flight)
-                return
-            spent = steps.spent()
-            # Neither counts as one of the sample's retries: a sandbox that a resume could not restore, and an attempt
-            # that only replayed what an earlier process had recorded.
-            restarts = result.failure.kind == "sandbox" and spent.replayed > 0
-            first += restarts or (not spent.live and spent.replayed > 0)
-            final = not restarts and (result.final or attempt - first >= setup.work.task.sample_retries)
-            failed = SampleFailed(ticket.o, attempt, result.failure, final, spent)
-            await self._journal.append(draft("sample.failed", failed, ticket.key))
-            if final:
-                await self._give_up(ticket, setup, failed, flight)
-                return
-            history = history.with_attempt(steps, {attempt: result.failure.kind})
-            attempt += 1
-            flight.since = loop.time()
 
     async def _attempt(
         self, ticket: Ticket, setup: TaskSetup, flight: InFlightSample, attempt: int
     ) -> Answer | FailedAttempt:
-        work, steps = setup.work, flight.steps
+        solver, steps, sample = setup.work.solver, flight.steps, ticket.sample
         assert steps is not None
-        seed = f"{setup.seed}/{ticket.key}/{attempt}"
         ctx: Context | None = None
         try:
-            messages = work.renderer.messages(ticket.sample)
-            ctx = Context(ticket.sample, messages, steps, seed, setup.resources[ticket.cell.model])
+            messages = setup.work.renderer.messages(sample)
+            seed = f"{setup.seed}/{ticket.key}/{attempt}"
+            ctx = Context(sample, messages, steps, seed, setup.resources[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, setup.seconds)
+                solving = solver.function(sample, ctx, **solver.given)
+                result = await (solving if setup.seconds is None else _in_time(solving, ctx, setup.seconds))
+            except StepFailedError as error:
+                await _finish_others(error, steps, setup.seconds)
+                raise
             finally:
                 steps.close()  # tasks that the solver left running may send nothing more
-                if steps.is_busy:
+                if steps.is_busy or ctx.is_open:
                     await steps.ended(_ENDING_SECONDS)
-                await ctx.close()
+                    await ctx.close()
             if flight.task.cancelling():  # the solver cancelled its own task and returned: take it here
                 await asyncio.sleep(0)
+            if self._closing or flight.left:
+                raise asyncio.CancelledError  # the solver swallowed the cancellation: its answer does not count
             if ctx.failed_outside is not None:  # the agent's last request failed: its output is no answer
                 return failure_in(ctx.failed_outside, setup.secrets)
+            return solver.as_answer(result)
         except asyncio.CancelledError:
             if self._closing or flight.left:
                 raise
@@ -241,24 +258,35 @@ class Sampler:
             if flight.left:
                 raise asyncio.CancelledError from error  # the solver turned the cancellation into another error
             return failure_in(error, setup.secrets, ctx.failed_outside if ctx is not None else None)
-        finally:
-            steps.close()
-        if self._closing or flight.left:
-            raise asyncio.CancelledError  # the solver swallowed the cancellation: its answer does not count
-        return answer
 
-    async def _finish(self, ticket: Ticket, setup: TaskSetup, finished: SampleFinished, flight: InFlightSample) -> None:
+    async def _finish(
+        self, ticket: Ticket, setup: TaskSetup, attempt: int, answer: Answer, flight: InFlightSample
+    ) -> None:
+        """Save an answer, then its scores."""
+        assert flight.steps is not None
+        kept = answer if answer.raw is None else msgspec.structs.replace(answer, raw=None)  # the step holds it
+        found, looked = _find_anomalies(ticket, setup, kept)
+        finished = SampleFinished(
+            ticket.o, attempt, kept, flight.steps.spent(), len(setup.scoring.scorers), found, looked
+        )
+        scores = None
         try:
-            record = checked("sample.finished", finished, ticket.key)[0]
+            if setup.trusted:
+                record = draft("sample.finished", as_stored(finished), ticket.key)
+            else:
+                record = checked("sample.finished", finished, ticket.key)[0]
+            marks = kept.marks
+            if setup.scoring.quick and not marks:  # `counts` may say how a marked answer counts
+                scores = score_quickly(ticket, setup.scoring, kept, setup.secrets)
         except BadRecordError as error:
             failed = SampleFailed(ticket.o, finished.attempt, Failure(error.kind, str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             await self._give_up(ticket, setup, failed, flight)
             return
-        position = await self._journal.append(record)
-        anomalies = 0 if setup.expected is None else len(finished.anomalies) + len(finished.answer.marks)
+        position = await self._journal.append(draft_group(record, scores) if scores else record)
+        anomalies = 0 if setup.expected is None else len(found) + len(marks)
         self._ended(ticket, Outcome(None, finished.spent, anomalies))
-        if not setup.scoring.scorers:
+        if scores is not None or not setup.scoring.scorers:
             return
         if setup.groups is None:
             members = [Member(ticket.o, ticket.key, position.n, finished.answer)]
@@ -328,62 +356,51 @@ class Sampler:
             return await score_all(judged, setup.scoring, flight, lambda: self._closing, ctx)
 
     def _register_in_flight(self, ticket: Ticket, seconds: float | None) -> InFlightSample:
-        """Make the sample visible to the watchdog. From here on the user's code may run in this task."""
-        inside.set(True)
-        group.set(ticket.key.rpartition("/")[0])
+        """Make the sample visible to the watchdog."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
-        flight = InFlightSample(ticket.key, _task(loop), loop.time(), seconds)
+        task = asyncio.current_task(loop)
+        assert task is not None
+        flight = InFlightSample(ticket.key, task, loop.time(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
 
 
-def _with_anomalies(ticket: Ticket, setup: TaskSetup, finished: SampleFinished) -> SampleFinished:
-    """Add the anomalies of an answer to its own record, so that a crash cannot separate the two."""
-    if setup.expected is None:
-        return finished
-    try:
-        found = find_anomalies(ticket.sample, finished.answer, setup.expected[ticket.cell.model])
-    except (AttributeError, TypeError):  # a solver's answer may hold anything: saving rejects it
-        return finished
-    return msgspec.structs.replace(finished, anomalies=found, looked=ANOMALIES_VERSION)
-
-
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
-    """If a request fails, wait for those that run beside it, up to the sample's time limit: they are paid for, and the
-    next attempt replays the ones that succeed.
+def _find_anomalies(ticket: Ticket, setup: TaskSetup, answer: Answer) -> tuple[dict[str, str], int]:
+    """Return the anomalies of an answer, and the version of the checks. They are part of the answer's own record, so
+    that a crash cannot separate the two.
     """
+    if setup.expected is None:
+        return {}, 0
     try:
-        return await _solve_in_time(solver, sample, ctx, seconds)
-    except StepFailedError as error:
-        if error.failure.kind not in _SOLVER_KINDS:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await ctx.steps.finish()
-        raise
+        return find_anomalies(ticket.sample, answer, setup.expected[ticket.cell.model]), ANOMALIES_VERSION
+    except (AttributeError, TypeError):  # a solver's answer may hold anything: saving rejects it
+        return {}, 0
 
 
-async def _solve_in_time(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
+async def _finish_others(error: StepFailedError, steps: Steps, seconds: float | None) -> None:
+    """After a request failed, wait for those that run beside it, up to the sample's time limit: they are paid for, and
+    the next attempt replays the ones that succeed.
+    """
+    if error.failure.kind not in _SOLVER_KINDS:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await steps.finish()
+
+
+async def _in_time(solving: Awaitable[T], ctx: Context, seconds: float) -> T:
     """The recorded durations of replayed steps count against the limit; waiting for rate limits does not."""
-    if seconds is None:
-        return await solver.solve(sample, ctx)
     limit = asyncio.timeout(max(seconds - ctx.steps.recorded_seconds, 0.001))
     try:
         async with limit:
             ctx.steps.watch.obey(limit)
-            return await solver.solve(sample, ctx)
+            return await solving
     except TimeoutError:
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
     finally:
         ctx.steps.watch.obey(None)
-
-
-def _task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[object]":
-    task = asyncio.current_task(loop)
-    assert task is not None
-    return task
 
 
 def _attempt_in(scope: str) -> int:

@@ -15,6 +15,7 @@ answer, so that memory does not grow with the run. Nothing is written here.
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -40,7 +41,7 @@ from holdfast.records import (
     comparable,
     draft,
 )
-from holdfast.score import Scorer, ScoringFailed, score_answer, score_group
+from holdfast.score import Scorer, ScoringFailed, score_answer, score_at_once, score_group
 from holdfast.solve import AttemptResources, Context, RecordedStep, Scope, Steps
 from holdfast.spec import Counts
 from holdfast.state import Fold, Index, Story, recorded_edits, recorded_scores
@@ -208,6 +209,10 @@ class ScoringSetup(msgspec.Struct, frozen=True):
     seed: int = 0
     earlier: EarlierScores | None = None
     """Only if there may be scores to copy."""
+    quick: bool = False
+    """All scorers are quick (`is_quick`): they run before the answer is saved, and answer and scores are one group of
+    records.
+    """
 
     @property
     def needs_judges(self) -> bool:
@@ -228,6 +233,33 @@ class ScoringSetup(msgspec.Struct, frozen=True):
         finally:
             steps.close()
             await ctx.close()
+
+
+def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: Sequence[str]) -> list[Draft] | None:
+    """Run quick scorers at once. Return the records of their scores for an answer that is not saved yet (`of` is 0), or
+    None if one of them may take long on this answer.
+    """
+    given: list[ScoreGiven] = []
+    for scorer in setup.scorers:
+        began = time.monotonic()
+        try:
+            scores = score_at_once(scorer, ticket.sample, answer)
+        except ScoringFailed as error:
+            failure = redacted(error.failure, secrets)
+            given.append(ScoreGiven(ticket.o, 0, setup.evaluation, scorer.name, failure=failure))
+            continue
+        if scores is None:
+            return None
+        given += [
+            ScoreGiven(ticket.o, 0, setup.evaluation, name, each.value, each.reason, each.metadata)
+            for name, each in scores.items()
+        ]
+        seconds = time.monotonic() - began
+        if seconds >= _SHORTEST_SECONDS:
+            first = len(given) - len(scores)
+            given[first] = msgspec.structs.replace(given[first], seconds=round(seconds, 4))
+    given[-1] = msgspec.structs.replace(given[-1], last=True)
+    return [draft("score", each, ticket.key) for each in given]
 
 
 async def score_all(

@@ -27,7 +27,7 @@ from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.ownership.lock import CHECK_SECONDS, Lock
 from holdfast.journal.paths import segment_path
 from holdfast.journal.positions import Position
-from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, seed_of
+from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, numbered, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
@@ -130,10 +130,10 @@ class Appender:
         buffers: list[bytes] = []
         small: list[bytes] = []
         positions = []
-        for record in batch:
-            n += 1
+        for n, record, follows in numbered(batch, tip.n):
             head, tail, check = frame(record, n, at, self._seed)
-            positions.append(Position(n, number, offset))
+            if not follows:
+                positions.append(Position(n, number, offset))
             offset += len(head) + len(record.d) + len(tail)
             if len(record.d) <= _COPY_BYTES_MAX:
                 small += (head, record.d, tail)

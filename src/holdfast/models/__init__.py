@@ -6,11 +6,12 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
+from holdfast.models.call import ModelCall, current_call
 from holdfast.models.credentials import Guard, GuardedProvider, credentials_of
 from holdfast.models.opening import identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch, running
+from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
     POLICIES,
@@ -26,7 +27,6 @@ from holdfast.models.provider import (
     UnknownProviderError,
 )
 from holdfast.models.providers.registry import make_provider
-from holdfast.models.timing import begin_timing, under_way
 
 __all__ = [
     "LEAST",
@@ -48,6 +48,7 @@ __all__ = [
     "JobStatus",
     "Kind",
     "Listing",
+    "ModelCall",
     "ModelError",
     "Provider",
     "Request",
@@ -57,10 +58,10 @@ __all__ = [
     "Stopwatch",
     "UnknownProviderError",
     "ask",
-    "begin_timing",
     "count_message_tokens",
     "count_tokens",
     "credentials_of",
+    "current_call",
     "find_rates",
     "identity_of",
     "is_installed",
@@ -68,6 +69,4 @@ __all__ = [
     "open_batch_api",
     "open_batches",
     "open_provider",
-    "running",
-    "under_way",
 ]

@@ -65,7 +65,18 @@ from holdfast.records.keys import (
     with_model,
     with_strings,
 )
-from holdfast.records.line import LINE_BYTES_MAX, Draft, Line, draft, frame, parse, seed_of, writable
+from holdfast.records.line import (
+    LINE_BYTES_MAX,
+    Draft,
+    Line,
+    draft,
+    draft_group,
+    frame,
+    numbered,
+    parse,
+    seed_of,
+    writable,
+)
 from holdfast.records.record_types import (
     ANOMALY,
     FORMAT,
@@ -184,6 +195,7 @@ __all__ = [
     "decode",
     "draft",
     "draft_fact",
+    "draft_group",
     "escape",
     "frame",
     "holds_credentials",
@@ -191,6 +203,7 @@ __all__ = [
     "is_known",
     "is_unmistakable",
     "normalized",
+    "numbered",
     "parse",
     "parse_key",
     "parse_reference",

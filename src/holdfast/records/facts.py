@@ -532,10 +532,11 @@ def draft_fact(kind: str, data: msgspec.Struct, key: str | None) -> Draft:
 
 def as_stored(data: Fact) -> Fact:
     """The same fact with its answer, if it has one, as a record stores it. Only for encoding."""
-    if not isinstance(data, Step | SampleFinished) or not isinstance(data.answer, Answer):
+    answer = getattr(data, "answer", None)
+    if not isinstance(answer, Answer):
         return data
-    stored = data.answer.as_stored()
-    return data if stored is data.answer else msgspec.structs.replace(data, answer=stored)
+    stored = answer.as_stored()
+    return data if stored is answer else msgspec.structs.replace(data, answer=stored)
 
 
 def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:
@@ -544,7 +545,7 @@ def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:
     BadRecordError if it could not be decoded, for example a number instead of a text. So it is refused before it is
     saved.
     """
-    made = draft_fact(kind, data, key)
+    made = draft(kind, as_stored(data), key)
     decoder = _decoders.get(type(data))
     if decoder is None:
         decoder = _decoders[type(data)] = msgspec.json.Decoder(type(data))

@@ -7,6 +7,7 @@ fail the same check.
 
 import functools
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -23,6 +24,7 @@ _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
 _DATA = b',"d":'  # cannot occur inside a key, where quotes are escaped
+_OF_FIRST = b'"of":0,'
 _BRACE = ord("{")
 _NEWLINE = ord("\n")
 _HEAD_BYTES_MAX = 256  # `n`, `at` and the punctuation; type and key are counted separately
@@ -57,6 +59,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     k: bytes
     d: bytes
     size: int
+    followers: tuple["Draft", ...] = ()
+    """Records that are written right after it, in the same commit (`draft_group`)."""
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -100,6 +104,27 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
             f"{LINE_BYTES_MAX >> 20} MiB, so it was not saved; {_ADVICE.get(kind, 'store less in it')}"
         )
     return Draft(encoded_kind, encoded_key, encoded, size)
+
+
+def draft_group(first: Draft, followers: Sequence[Draft]) -> Draft:
+    """Join records that become durable together, or not at all, in this order. `"of":0` in the data of a follower
+    becomes the number of the first record, which is known only when it is written.
+    """
+    return Draft(first.t, first.k, first.d, first.size + sum(each.size for each in followers), tuple(followers))
+
+
+def numbered(batch: Iterable[Draft], n: int) -> Iterator[tuple[int, Draft, bool]]:
+    """Yield the records of a batch, and after each its followers: the number, the record, and whether it follows.
+
+    `n`: the number before the first.
+    """
+    for record in batch:
+        n += 1
+        yield n, record, False
+        of = b'"of":%d,' % n
+        for each in record.followers:
+            n += 1
+            yield n, Draft(each.t, each.k, each.d.replace(_OF_FIRST, of, 1), 0), True
 
 
 def writable(text: str) -> str:

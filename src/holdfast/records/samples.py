@@ -82,15 +82,19 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
                     msgspec.structs.force_setattr(self, name, 0)
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            min(self.input_tokens + other.input_tokens, COUNT_MAX),
-            min(self.output_tokens + other.output_tokens, COUNT_MAX),
-            min(self.cached_tokens + other.cached_tokens, COUNT_MAX),
-            min(self.reasoning_tokens + other.reasoning_tokens, COUNT_MAX),
-            min(self.cache_write_tokens + other.cache_write_tokens, COUNT_MAX),
-            min(self.requests + other.requests, COUNT_MAX),
-            self.batched if other.batched is None else (self.batched or Usage()) + other.batched,
+        batched = self.batched if other.batched is None else (self.batched or Usage()) + other.batched
+        counts = (
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.requests + other.requests,
         )
+        if max(counts) <= COUNT_MAX:
+            return Usage(*counts, batched)
+        first, second, third, fourth, fifth, sixth = (min(each, COUNT_MAX) for each in counts)
+        return Usage(first, second, third, fourth, fifth, sixth, batched)
 
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(

@@ -19,6 +19,7 @@ from holdfast.engine.history import KeyTraces, LastAttempt
 from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
 from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
+from holdfast.models import ModelCall
 from holdfast.plan import PreparedTask, prepare
 from holdfast.records import Answer, Failure, Message, TaskInputs, parse_key
 from holdfast.runs.execution.preparation import Given, prefix_errors
@@ -83,11 +84,11 @@ async def _play(scene: ReplayInput) -> tuple[Replay, BaseException | None]:
     """The result, and the exception of the user's code, unless it was caused by a missing step."""
     missing: list[list[Message]] = []
 
-    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
-        missing.append(messages)
+    async def send(call: ModelCall) -> Answer:
+        missing.append(call.messages)
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
-    stage = prepare_replay(scene, ask)
+    stage = prepare_replay(scene, send)
     answer, raised = None, None
     try:
         answer = await scene.work.solver.solve(scene.ticket.sample, stage.ctx)

@@ -9,7 +9,7 @@ from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectation
 from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
 from holdfast.score.identity import identity, solver_digest, source_digest
 from holdfast.score.resolution import resolve
-from holdfast.score.results import as_number, score_answer, score_group
+from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
 from holdfast.score.scorers.choice import choice, extract_letter
 from holdfast.score.scorers.numeric import last_quantity, numeric
 from holdfast.score.scorers.registry import SCORERS
@@ -32,11 +32,13 @@ __all__ = [
     "find_anomalies",
     "identity",
     "includes",
+    "is_quick",
     "last_quantity",
     "numeric",
     "regex",
     "resolve",
     "score_answer",
+    "score_at_once",
     "score_group",
     "scorer",
     "solver_digest",

@@ -221,21 +221,23 @@ def expect_answers(task: Mapping[str, Any], params: Mapping[str, Any]) -> Answer
 def find_anomalies(sample: Sample, answer: Answer, expected: AnswerExpectations) -> dict[str, str]:
     """Return the anomalies of one answer by kind, each with its evidence."""
     text = answer.text
-    found = {
-        "loop": _find_loop(text, is_cut="truncated" in answer.marks),
-        "refusal": refusal_in(answer),
-        "language": _find_other_script(sample, text, expected),
-        "format": _find_format_error(answer, expected),
-        "invalid_values": "; ".join(answer.dropped)[:_VALUES_SHOWN],
-    }
-    return {kind: reason for kind, reason in found.items() if reason}
+    found: dict[str, str] = {}
+    if len(text) >= _SHORTEST_LOOP and (reason := _find_loop(text, is_cut="truncated" in answer.marks)):
+        found["loop"] = reason
+    if reason := refusal_in(answer):
+        found["refusal"] = reason
+    if reason := _find_other_script(sample, text, expected):
+        found["language"] = reason
+    if expected.json and (reason := _find_format_error(answer, expected)):
+        found["format"] = reason
+    if answer.dropped:
+        found["invalid_values"] = "; ".join(answer.dropped)[:_VALUES_SHOWN]
+    return found
 
 
 def _find_loop(text: str, *, is_cut: bool) -> str:
     """Describe a loop. Most loops reach the end of the text; others are found at a quarter, half or three quarters."""
     size = len(text)
-    if size < _SHORTEST_LOOP:
-        return ""
     for end in (size, size * 3 // 4, size // 2, size // 4):
         window = text[max(end - _WINDOW, 0) : end]
         probe = window[-_PROBE:]
@@ -285,7 +287,7 @@ def _find_other_script(sample: Sample, text: str, expected: AnswerExpectations) 
 
 
 def _find_format_error(answer: Answer, expected: AnswerExpectations) -> str:
-    if not expected.json or answer.marks or answer.tool_calls or _is_json(answer.text):
+    if answer.marks or answer.tool_calls or _is_json(answer.text):
         return ""
     text = answer.text
     spans = (text[text.find(opened) : text.rfind(closed) + 1] for opened, closed in ("{}", "[]"))

@@ -25,6 +25,7 @@ MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
+_OUR_SCORERS = "holdfast.score."
 _NOT_AWAITABLE = {bool, int, float, str, dict, Score, type(None)}
 
 
@@ -38,9 +39,38 @@ async def score_answer(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any 
     if scorer.extract or scorer.extract_target:
         sample, read = await _read(scorer, sample, answer)
     scores = _scores(scorer, await _call(scorer, sample, read, ctx))
-    if not scorer.extract:
-        return scores
-    reason = f"extracted {shorten(read.text)!r}"  # the answer alone does not show what was compared
+    return _with_extracted(scores, read) if scorer.extract else scores
+
+
+def score_at_once(scorer: Scorer, sample: Sample, answer: Answer) -> dict[str, Score] | None:
+    """Apply a quick scorer (`is_quick`) without awaiting anything; None if its work on this answer may take long."""
+    if scorer.slow is not None and _is_slow([scorer], answer):
+        return None
+    read: Any = answer
+    try:
+        if scorer.extract or scorer.extract_target:
+            if _is_slow(scorer.extract, answer) or _is_slow(scorer.extract_target, Answer(str(sample.target))):
+                return None
+            sample, read = scorer.read(sample, answer)
+        scores = _scores(scorer, scorer.function(sample, read, **scorer.args))
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(scorer, error) from error
+    return _with_extracted(scores, read) if scorer.extract else scores
+
+
+def is_quick(scorer: Scorer) -> bool:
+    """Whether a scorer is built in, calls no model and awaits nothing, so that `score_at_once` can apply it."""
+    if scorer.group or scorer.needs_ctx or scorer.parts() or inspect.iscoroutinefunction(scorer.function):
+        return False
+    functions = [scorer.function, *(each.function for each in (*scorer.extract, *scorer.extract_target))]
+    return all(each.__module__.startswith(_OUR_SCORERS) for each in functions)
+
+
+def _with_extracted(scores: dict[str, Score], read: Answer) -> dict[str, Score]:
+    """Add what was extracted as the reason: the answer alone does not show what was compared."""
+    reason = f"extracted {shorten(read.text)!r}"
     return {
         name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
     }

@@ -6,8 +6,9 @@ from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
 from holdfast.solve.registry import resolve_solver, sandboxes_of, solver
+from holdfast.solve.replay import RecordedStep
 from holdfast.solve.resources import AttemptLimits, AttemptResources, ModelHandle
-from holdfast.solve.steps import RecordedStep, Scope, StepFailedError, Steps, UnconfirmedCall
+from holdfast.solve.steps import Scope, StepFailedError, Steps, UnconfirmedCall
 from holdfast.solve.tools.tool import LimitError, Tool, ToolArgumentsError, tool
 from holdfast.solve.tools.workplace import Workplace
 

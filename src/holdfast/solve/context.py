@@ -11,7 +11,7 @@ import copy
 import functools
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -20,9 +20,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
-from holdfast.models import AskFailedError, begin_timing
 from holdfast.records import Answer, FileChanges, Message, Sample, Step, ToolCall
-from holdfast.solve.conversations import Conversations
+from holdfast.solve.conversations import Conversations, request_head
 from holdfast.solve.resources import (
     AttemptResources,
     AttemptUsage,
@@ -32,7 +31,7 @@ from holdfast.solve.resources import (
     BridgeResponse,
     ModelHandle,
 )
-from holdfast.solve.steps import StepFailedError, Steps, TakenStep, UnrepeatableCall
+from holdfast.solve.steps import GenerateCall, StepFailedError, StepMeter, Steps, TakenStep, UnrepeatableCall
 from holdfast.solve.tools.built_in import find_own
 from holdfast.solve.tools.tool import LimitError, Tool, as_tool, recover_call
 from holdfast.solve.tools.workplace import Workplace
@@ -55,7 +54,7 @@ class Context:
         self._workplace: Workplace | None = None
         self._steps = steps
         steps.note_files = self._note_files
-        self._meters: tuple[_Meter, ...] = (_Meter(),)
+        self._meters: tuple[StepMeter, ...] = (StepMeter(),)
         self._seed = seed
         self._resources = resources
         self._random: random.Random | None = None
@@ -96,7 +95,8 @@ class Context:
     @property
     def used(self) -> AttemptUsage:
         """What this solver has used; for a part of another solver, only by that part."""
-        return self._meters[-1].used
+        meter = self._meters[-1]
+        return AttemptUsage(meter.steps, meter.tokens, meter.seconds, meter.dollars)
 
     @property
     def openai_base_url(self) -> str:
@@ -125,6 +125,11 @@ class Context:
             self._endpoints.remove(self._endpoint)
             self._endpoint = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to close: a tool was called, or an address was opened."""
+        return self._workplace is not None or bool(self._endpoints)
+
     async def close(self) -> None:
         """End the attempt: close what its tools opened, and its addresses. Raises if its sandbox was lost, even if the
         solver caught that error: the attempt does not count then.
@@ -152,7 +157,7 @@ class Context:
         other = copy.copy(self)
         other.messages = messages
         other._endpoint = None  # noqa: SLF001 - a copy of ourselves; its own address, so that its use is counted separately
-        other._meters = (*self._meters, _Meter())  # noqa: SLF001 - a copy of ourselves
+        other._meters = (*self._meters, StepMeter())  # noqa: SLF001 - a copy of ourselves
         return other
 
     async def generate(
@@ -164,20 +169,26 @@ class Context:
         **params: Any,
     ) -> Answer:
         """Send a request to the evaluated model, or to the model of a role. The answer is durable before it returns."""
-        taken = await self._generate(self.messages if messages is None else _as_messages(messages), role, tools, params)
+        asked = self.messages if messages is None else _as_messages(messages)
+        model, call, request = self._prepare(asked, role, tools or [], params)
+        taken = await self._steps.take(request, functools.partial(model.send, call), call, None, self._meters)
+        self._note_answer(taken, call, model)
         assert taken.copy.answer is not None
         return taken.copy.answer
 
-    async def _answer(self, request: BridgeRequest) -> BridgeResponse:
+    async def _answer(self, asked: BridgeRequest) -> BridgeResponse:
         """Send a request of an external agent."""
-        taken = await self._generate(request.messages, request.role, request.tools, request.params)
+        model, call, request = self._prepare(asked.messages, asked.role, asked.tools, asked.params)
+        taken = await self._steps.take(request, functools.partial(model.send, call), call, None, self._meters)
+        self._note_answer(taken, call, model)
         assert taken.copy.answer is not None
         name = f"{self._steps.key} {taken.step.q} {taken.step.c}"
         return BridgeResponse(xxhash.xxh3_128_hexdigest(name.encode()), taken.copy.answer)
 
-    async def _generate(
-        self, messages: list[Message], role: str, tools: list[dict[str, Any]] | None, params: dict[str, Any]
-    ) -> TakenStep:
+    def _prepare(
+        self, messages: list[Message], role: str, tools: list[dict[str, Any]], params: dict[str, Any]
+    ) -> tuple[ModelHandle, GenerateCall, str]:
+        """Return the model, the call, and the digest of its request. Counts the step."""
         model = self._resources.models.get(role)
         if model is None:
             known = ", ".join(sorted(filter(None, self._resources.models))) or "none"
@@ -187,36 +198,30 @@ class Context:
                 )
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
-        merged = {**model.params, **params} if params else model.params
-        if merged.get("seed") == PER_KEY:
-            merged = {**merged, "seed": self.seed}
-        conversation = self._conversations.take(messages, model.identity, merged)
-        request = conversation.digest(_canonical(tools or []))
-        step_id = self._steps.next_id(request) if model.batched is not None else None
+        merged, head = model.params, model.head
+        if params or merged.get("seed") == PER_KEY:
+            merged = {**merged, **params}
+            if merged.get("seed") == PER_KEY:
+                merged["seed"] = self.seed
+            head = request_head(model.identity, merged)
+        messages_now = self._conversations.take(messages, head)
+        self._count_step()
+        request = messages_now.digest(tools)
+        stored = functools.partial(self._conversations.asked, role=role, params=params, tools=tools)
+        call = GenerateCall(messages_now, merged, tools, self._steps.key, stored)
+        if model.batched:
+            call.step = self._steps.next_id(request)
+        return model, call, request
 
-        async def ask() -> Step:
-            asked = self._conversations.asked(conversation, role, params, tools or [])
-            job, clock = "", asyncio.get_running_loop().time
-            timer = begin_timing(clock())
-            try:
-                if model.batched is not None and step_id is not None:
-                    answer, tries, job = await model.batched(step_id, conversation.messages, merged, tools or [])
-                else:
-                    answer, tries = await model.ask(conversation.messages, merged, tools or [])
-            except AskFailedError as error:
-                took, timing = timer.seconds(clock()), timer.timing()
-                return Step(
-                    0, "", "", asked=asked, failure=error.failure, seconds=took, timing=timing, tries=error.tries
-                )
-            if not isinstance(answer, Answer):
-                raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            took, timing = timer.seconds(clock()), timer.timing()
-            return Step(0, "", "", asked=asked, answer=answer, seconds=took, timing=timing, tries=tries, batch=job)
-
-        taken = await self._take(request, ask, model=model)
-        assert taken.step.answer is not None
-        self._conversations.answered(taken.n, taken.step, conversation)
-        return taken
+    def _note_answer(self, taken: TakenStep, call: GenerateCall, model: ModelHandle) -> None:
+        step = taken.step
+        assert step.answer is not None
+        self._conversations.answered(taken.n, step, call.request)
+        tokens = step.answer.usage.tokens
+        dollars = 0.0 if model.price is None else model.price.dollars(step.usage)
+        for meter in self._meters:
+            meter.tokens += tokens
+            meter.dollars += dollars
 
     async def call(self, tool: "Tool | Callable[..., Any] | str", arguments: Mapping[str, Any] | None = None) -> Any:
         """Call a tool, any sync or async function, or a built-in tool by its name. The result is durable before it
@@ -239,7 +244,8 @@ class Context:
                 return await (made() if turn is None else turn.during(made))
 
         try:
-            taken = await self._take(request, ask, once)
+            self._count_step()
+            taken = await self._steps.take(request, ask, None, once, self._meters)
         except StepFailedError as error:
             raise ToolFailedError(error.failure, error.seconds) from error
         finally:
@@ -253,32 +259,14 @@ class Context:
         async def look() -> Step:
             return Step(0, "", "", kind="now", value=datetime.now(UTC).isoformat())
 
-        taken = await self._take(_NOW, look)
+        self._count_step()
+        taken = await self._steps.take(_NOW, look, meters=self._meters)
         return datetime.fromisoformat(taken.copy.value)
 
-    async def _take(
-        self,
-        request: str,
-        ask: Callable[[], Awaitable[Step]],
-        once: UnrepeatableCall | None = None,
-        model: ModelHandle | None = None,
-    ) -> TakenStep:
-        """Take a step and count what it used. Limits count live and replayed steps alike."""
+    def _count_step(self) -> None:
+        """Limits count live and replayed steps alike."""
         for meter in self._meters:
             meter.steps += 1
-        try:
-            taken = await self._steps.take(request, ask, once)
-        except StepFailedError as error:
-            for meter in self._meters:
-                meter.seconds += error.seconds
-            raise
-        usage = taken.step.usage if model is not None else None
-        for meter in self._meters:
-            meter.seconds += taken.step.seconds
-            if usage is not None and model is not None:
-                meter.tokens += usage.tokens
-                meter.dollars += model.dollars(usage)
-        return taken
 
     def _check_allowance(self) -> None:
         allowed, used = self._resources.allowance, self._meters[0]
@@ -290,20 +278,6 @@ class Context:
             raise LimitError(
                 f"the sample has cost ${used.dollars:.4g}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
             )
-
-
-class _Meter:
-    """Counts use, of the attempt or of one part."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.tokens = 0
-        self.seconds = 0.0
-        self.dollars = 0.0
-
-    @property
-    def used(self) -> AttemptUsage:
-        return AttemptUsage(self.steps, self.tokens, self.seconds, self.dollars)
 
 
 class ToolFailedError(StepFailedError):

@@ -31,7 +31,10 @@ class Solver(msgspec.Struct, frozen=True):
     """What the function is called with: names of functions, tools and solvers are resolved."""
 
     async def solve(self, sample: Sample, ctx: Context) -> Answer:
-        result = await self.function(sample, ctx, **self.given)
+        return self.as_answer(await self.function(sample, ctx, **self.given))
+
+    def as_answer(self, result: Any) -> Answer:
+        """Return what the function returned as an answer. TypeError if it is neither an answer nor a text."""
         if isinstance(result, Answer):
             return result
         if isinstance(result, str):

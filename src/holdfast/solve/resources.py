@@ -9,16 +9,17 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from holdfast.records import Answer, Message, Sample, Step, StepId, ToolCall, Usage
+from holdfast.models import ModelCall
+from holdfast.records import Answer, Message, Sample, Step, ToolCall, Usage
 from holdfast.sandbox.box import Box, ReadFile
+from holdfast.solve.conversations import request_head
 from holdfast.solve.steps import Scope
 from holdfast.solve.tools.tool import Tool, call_tool
 from holdfast.solve.tools.workplace import Workplace
 from holdfast.spec import Price
 
-Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
-AskInBatch = Callable[[StepId, list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int, str]]]
-"""Also returns the batch job that answered; empty if the request was sent alone."""
+Send = Callable[[ModelCall], Awaitable[Answer]]
+"""Sends a request and notes in it how many tries it took, and the batch job that answered it."""
 Call = Callable[[Tool, ToolCall, Workplace], Awaitable[Step]]
 
 
@@ -27,10 +28,15 @@ class ModelHandle(msgspec.Struct, frozen=True):
 
     identity: dict[str, Any]
     params: dict[str, Any]
-    ask: Ask
+    send: Send
     price: Price | None = None
-    batched: AskInBatch | None = None
-    """Sends a request in a batch job, if the model uses them; may take a day."""
+    batched: bool = False
+    """Requests are sent in batch jobs, which may take a day."""
+    head: bytes = b""
+    """The start of the canonical JSON of a request with exactly these parameters: the same for most requests."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "head", request_head(self.identity, self.params))
 
     def dollars(self, usage: Usage) -> float:
         return 0.0 if self.price is None else self.price.dollars(usage)

@@ -12,6 +12,7 @@ from holdfast.engine import attachments as attachments_module
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import ModelClient
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path
+from holdfast.models import ModelCall
 from holdfast.models.pacing.queue import Slots
 from holdfast.models.provider import AskFailedError
 from holdfast.records.keys import Reference
@@ -82,7 +83,7 @@ def ask(folder: Path, reference: Reference) -> tuple[str, int]:
             model = Model(name="m", provider="openai", model="m", base_url=server.base_url)
             line = ModelClient(model, "models[0]", Slots(10))
             try:
-                await line.handle(Attachments(str(folder))).ask(said(reference), {}, [])
+                await line.handle(Attachments(str(folder))).send(ModelCall(said(reference), {}, []))
             except AskFailedError as error:
                 named = "its file" if reference.digest in error.failure.message else error.failure.message
                 return f"{error.failure.kind}: {named}", server.stats().requests
@@ -123,7 +124,7 @@ def test_extra_headers_and_body_fields_and_structured_output_reach_the_server() 
             )
             line = ModelClient(model, "models[0]", Slots(10))
             for number in range(2):
-                await line.handle().ask([{"role": "user", "content": f"{number}"}], params, tools)
+                await line.handle().send(ModelCall([{"role": "user", "content": f"{number}"}], params, tools))
             await line.provider.close()
             (seen,) = server.requests()
             return seen.headers, seen.body

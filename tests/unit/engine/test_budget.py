@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.models.call import ModelCall, current_call
 from holdfast.models.provider import AskFailedError
-from holdfast.models.timing import Timer, begin_timing
-from holdfast.records.facts import Bill, Failure, StepId
+from holdfast.records.facts import Bill, Failure
 from holdfast.records.samples import Answer, Usage
 from holdfast.solve import ModelHandle
 from holdfast.spec import Price, RunLimits
@@ -24,18 +24,18 @@ class Model:
 
     def __init__(self, budget: Budget, name: tuple[str, str] = ("m", "")) -> None:
         self.under_way: list[asyncio.Future[int | AskFailedError]] = []
-        self._limited = budget.limit(name, ModelHandle({}, {}, self._ask, PRICE))
+        self._limited = budget.limit(name, ModelHandle({}, {}, self._send, PRICE))
 
-    async def _ask(self, messages: Any, params: Any, tools: Any) -> tuple[Answer, int]:
+    async def _send(self, call: ModelCall) -> Answer:
         answer: asyncio.Future[int | AskFailedError] = asyncio.get_running_loop().create_future()
         self.under_way.append(answer)
         said = await answer
         if isinstance(said, AskFailedError):
             raise said
-        return Answer("x", usage=Usage(0, said)), 1
+        return Answer("x", usage=Usage(0, said))
 
     def ask(self, **params: Any) -> "asyncio.Task[Any]":
-        return asyncio.ensure_future(self._limited.ask(list(ASKED), params, []))
+        return asyncio.ensure_future(self._limited.send(ModelCall(list(ASKED), params, [])))
 
     async def answer(self, said: int | AskFailedError) -> None:
         """The oldest."""
@@ -115,20 +115,15 @@ def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_n
 ) -> None:
     async def main() -> None:
         budget, _ = budget_of(cost_usd=1000.0)
-        in_jobs: list[StepId] = []
+        in_jobs: list[ModelCall] = []
 
-        async def never(step: StepId, *_: Any) -> tuple[Answer, int, str]:
-            in_jobs.append(step)
+        async def never(call: ModelCall) -> Answer:
+            in_jobs.append(call)
             await asyncio.get_running_loop().create_future()
             raise AssertionError("unreachable")
 
-        async def alone(*_: Any) -> tuple[Answer, int]:
-            raise AssertionError("it was asked alone")
-
-        batched = budget.limit(("m", ""), ModelHandle({}, {}, alone, PRICE, never)).batched
-        assert batched is not None
-        steps = [StepId(number, "solve/1", "q") for number in range(9)]
-        tasks = [asyncio.ensure_future(batched(step, list(ASKED), params, [])) for step in steps]
+        model = budget.limit(("m", ""), ModelHandle({}, {}, never, PRICE, batched=True))
+        tasks = [asyncio.ensure_future(model.send(ModelCall(list(ASKED), params, []))) for _ in range(9)]
         await settled()
         assert len(in_jobs) == at_once  # each is 5 in and at most 395 out, or 1,000; for half the price
         await end(tasks)
@@ -208,10 +203,11 @@ def test_who_waits_goes_on_when_the_limit_is_raised() -> None:
 def test_who_waits_for_what_is_left_is_not_under_way() -> None:
     async def main() -> None:
         budget, _ = budget_of(requests=2)
-        model, timers = Model(budget), list[Timer]()
+        model, calls = Model(budget), list[ModelCall]()
 
         async def timed() -> None:
-            timers.append(begin_timing())
+            calls.append(ModelCall([], {}, []))
+            current_call.set(calls[-1])
             await model.ask()
 
         tasks = [asyncio.ensure_future(timed()) for _ in range(3)]
@@ -219,7 +215,7 @@ def test_who_waits_for_what_is_left_is_not_under_way() -> None:
         assert len(model.under_way) == 2
         budget.change(RunLimits(requests=3))
         await settled()
-        assert [timer.queue > 0 for timer in timers] == [False, False, True]
+        assert [call.queue > 0 for call in calls] == [False, False, True]
         await end(tasks)
 
     asyncio.run(main())

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.client import CellHealth, ModelClient, group
-from holdfast.models import Request
+from holdfast.engine.client import CellHealth, ModelClient
+from holdfast.models import ModelCall, Request
 from holdfast.models.pacing.queue import Slots
 from holdfast.models.provider import AskFailedError
 from holdfast.records.samples import Answer, Message
@@ -30,8 +30,7 @@ def line(
 
 
 async def ask(asked: ModelClient, number: int = 41) -> Answer:
-    answer, _ = await asked.handle().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
-    return answer
+    return await asked.handle().send(ModelCall([{"role": "user", "content": f"{number} + 1"}], {}, []))
 
 
 def test_a_hundred_requests_at_once_share_a_few_connections() -> None:
@@ -166,8 +165,7 @@ def test_one_sample_that_no_server_takes_stops_no_cell_and_five_do() -> None:
     stopped: list[str] = []
 
     async def ask_as(asked: ModelHandle, sample: str) -> None:
-        group.set(sample)
-        await asked.ask([{"role": "user", "content": sample}], {}, [])
+        await asked.send(ModelCall([{"role": "user", "content": sample}], {}, [], f"t/m/{sample}/1"))
 
     async def run() -> None:
         async with ModelServer(Behaviour(faults=[Fault("400")])) as server:
@@ -248,7 +246,7 @@ def test_a_provider_that_changes_what_it_is_given_changes_its_own_copy() -> None
     async def run() -> list[Message]:
         asked = ModelClient(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Slots(1))
         messages: list[Message] = [{"role": "user", "content": "as it was"}]
-        await asked.handle().ask(messages, {}, [])
+        await asked.handle().send(ModelCall(messages, {}, []))
         return messages
 
     assert asyncio.run(run()) == [{"role": "user", "content": "as it was"}]

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from holdfast.engine.client import ModelClient
+from holdfast.models.call import ModelCall, current_call
 from holdfast.models.pacing.pace import Pace, PaceLimits
 from holdfast.models.pacing.queue import RequestQueue, Slots
-from holdfast.models.timing import begin_timing
 from holdfast.records.facts import Timing
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer
@@ -22,9 +22,10 @@ def line(server: ModelServer, **fields: Any) -> ModelClient:
 
 
 async def ask(asked: ModelClient, number: int) -> Timing:
-    timer = begin_timing()
-    await asked.handle().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
-    return timer.timing()
+    call = ModelCall([{"role": "user", "content": f"{number} + 1"}], {}, [])
+    current_call.set(call)
+    await asked.handle().send(call)
+    return call.timing()
 
 
 def ask_many(count: int, behaviour: Behaviour, *, at_once: bool, **fields: Any) -> list[Timing]:

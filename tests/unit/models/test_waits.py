@@ -1,8 +1,8 @@
 """What is held back is not under way: neither a limit nor a profile counts it, and nothing else is left out for it."""
 
 import asyncio
-from typing import Any
 
+from holdfast.models import ModelCall
 from holdfast.models.pacing.stopwatch import Held, Stopwatch
 from holdfast.records.samples import Answer, Sample
 from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps
@@ -11,20 +11,20 @@ from tests.unit.solve.stage import MemoryJournal, run
 HELD_SECONDS = {"first": 0.0, "second": 8.0, "third": 2.0}
 
 
-async def ask(messages: list[dict[str, Any]], *_: Any) -> tuple[Answer, int]:
+async def send(call: ModelCall) -> Answer:
     """Each is answered 10 s after it was sent."""
-    question = messages[0]["content"]
+    question = call.messages[0]["content"]
     with Held(asyncio.get_running_loop().time):
         await asyncio.sleep(HELD_SECONDS[question])
     await asyncio.sleep(10.0)
-    return Answer(question), 1
+    return Answer(question)
 
 
 def test_a_request_takes_as_long_as_it_is_under_way_whatever_others_of_its_sample_wait_for() -> None:
     async def process() -> list[tuple[float, float]]:
         journal = MemoryJournal()
         steps = Steps(Scope(0, "t/m/s/1", "solve/1"), journal)
-        ctx = Context(Sample("s", "", None, {}), [], steps, "0/k/1", AttemptResources({"": ModelHandle({}, {}, ask)}))
+        ctx = Context(Sample("s", "", None, {}), [], steps, "0/k/1", AttemptResources({"": ModelHandle({}, {}, send)}))
         await asyncio.gather(*map(ctx.generate, HELD_SECONDS))
         taken = sorted(
             (each.step for each in journal.steps()), key=lambda step: step.answer.text if step.answer else ""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.models import ModelCall
 from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, tool
 from holdfast.solve.registry import resolve_solver
@@ -63,13 +64,12 @@ class Model:
         self.tools: list[list[str]] = []
         self._reply = reply
 
-    async def ask(
-        self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-    ) -> tuple[Answer, int]:
+    async def send(self, call: ModelCall) -> Answer:
+        messages = call.messages
         self.asked.append(messages)
-        self.tools.append([each["function"]["name"] for each in tools])
+        self.tools.append([each["function"]["name"] for each in call.tools])
         await asyncio.sleep(0.1 * len(self.asked))
-        return self._reply(messages, sum(message["role"] == "assistant" for message in messages)), 1
+        return self._reply(messages, sum(message["role"] == "assistant" for message in messages))
 
 
 def scripted(*answers: Answer) -> Callable[[list[Message], int], Answer]:
@@ -84,7 +84,7 @@ def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[RecordedSte
     async def process() -> tuple[str, list[RecordedStep]]:
         journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
-        asking = {role: ModelHandle({"model": role}, {}, model.ask, PRICE) for role, model in models.items()}
+        asking = {role: ModelHandle({"model": role}, {}, model.send, PRICE) for role, model in models.items()}
         ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", AttemptResources(asking))
         answer = await solver.solve(SAMPLE, ctx)
         await ctx.workplace.close()

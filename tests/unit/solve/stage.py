@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import StoppedError
 from holdfast.journal.positions import Position
+from holdfast.models import ModelCall
 from holdfast.models.provider import AskFailedError
 from holdfast.records import Draft
 from holdfast.records.facts import Failure, Spent, Step
@@ -126,14 +127,12 @@ class World:
         self._words = words
 
     def asking(self) -> ModelHandle:
-        return ModelHandle({"model": "numbered"}, {"temperature": 0.0}, self._ask)
+        return ModelHandle({"model": "numbered"}, {"temperature": 0.0}, self._send)
 
-    async def _ask(
-        self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
-    ) -> tuple[Answer, int]:
-        question = str(messages[-1]["content"])
+    async def _send(self, call: ModelCall) -> Answer:
+        question = str(call.messages[-1]["content"])
         self.asked.append(question)
-        self.requests.append(msgspec.json.decode(msgspec.json.encode(messages)))
+        self.requests.append(msgspec.json.decode(msgspec.json.encode(call.messages)))
         number = len(self.asked)
         self.in_flight += 1
         try:
@@ -143,7 +142,7 @@ class World:
         if question in self.failing:
             raise AskFailedError(Failure(self.failing[question], f"{question} fails #{number}"), 3)
         text = " ".join([f"{question}#{number}", *["word"] * (self._words - 1)])
-        return Answer(text, {"role": "assistant", "content": text}, usage=Usage(2, 1)), 1
+        return Answer(text, {"role": "assistant", "content": text}, usage=Usage(2, 1))
 
 
 class NoDoor(NamedTuple):

@@ -132,7 +132,7 @@ def test_majority_and_best_of_ask_the_same_several_times() -> None:
             [{"role": "user", "content": "q"}],
             steps,
             "0/k/1",
-            AttemptResources({"": ModelHandle({}, {}, model.ask)}),
+            AttemptResources({"": ModelHandle({}, {}, model.send)}),
         )
         answer = await resolve_solver({name: arguments}, "solver").solve(SAMPLE, ctx)
         steps.close()

@@ -1,8 +1,8 @@
 """An answer that came from a job of a batch API: which step asked for it, what it cost, and what is recorded."""
 
 import asyncio
-from typing import Any
 
+from holdfast.models import ModelCall
 from holdfast.records.facts import StepId
 from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps
@@ -15,19 +15,18 @@ QUESTION: list[Message] = [{"role": "user", "content": "q"}]
 def test_a_batched_answer_names_its_job_and_costs_half_also_when_it_is_replayed() -> None:
     asked: list[StepId] = []
 
-    async def alone(*_: Any) -> tuple[Answer, int]:
-        return Answer("alone", usage=Usage(100, 100)), 1
-
-    async def batched(step: StepId, *_: Any) -> tuple[Answer, int, str]:
-        asked.append(step)
-        return Answer("batched", usage=Usage(100, 100)), 1, "" if step.c else "job"
+    async def send(call: ModelCall) -> Answer:
+        assert call.step is not None
+        asked.append(call.step)
+        call.job = "" if call.step.c else "job"
+        return Answer("batched", usage=Usage(100, 100))
 
     price = Price(input=1e6, output=1e6)
 
     async def run() -> None:
         journal = MemoryJournal()
         steps = Steps(Scope(7, "t/m/s/1", "solve/2"), journal)
-        asking = ModelHandle({}, {}, alone, price, batched)
+        asking = ModelHandle({}, {}, send, price, batched=True)
         ctx = Context(Sample("s", "q", None, {}), QUESTION, steps, "0/k/1", AttemptResources({"": asking}))
         costs = [ctx.used.cost_usd]
         for _ in range(2):

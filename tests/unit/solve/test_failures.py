@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import BadRecordError, HoldfastError, StoppedError
+from holdfast.models import ModelCall
 from holdfast.records.samples import Answer, Message, Usage
 from holdfast.solve import (
     AttemptLimits,
@@ -199,12 +200,12 @@ def test_a_journal_that_has_stopped_stops_the_solver_with_its_error() -> None:
 
 
 def test_an_answer_that_cannot_be_saved_is_never_told() -> None:
-    async def ask(messages: list[Message], params: object, tools: object) -> tuple[Answer, int]:
-        return Answer("told", {"role": "assistant", "content": object()}), 1
+    async def send(call: ModelCall) -> Answer:
+        return Answer("told", {"role": "assistant", "content": object()})
 
     async def story() -> BaseException | None:
         steps = Steps(Scope(0, KEY, "solve/1"), MemoryJournal())
-        task = asyncio.ensure_future(context(steps, ModelHandle({}, {}, ask)).generate())
+        task = asyncio.ensure_future(context(steps, ModelHandle({}, {}, send)).generate())
         await asyncio.wait([task])
         return task.exception()
 

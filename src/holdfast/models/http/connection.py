@@ -19,8 +19,8 @@ import msgspec
 from yarl import URL
 
 from holdfast.errors import HoldfastError
+from holdfast.models.call import current_call
 from holdfast.models.http.proxy import Proxy, basic, connect_through
-from holdfast.models.timing import under_way
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """A longer response could not be saved anyway."""
@@ -92,8 +92,8 @@ class ConnectionPool:
         except BaseException:
             connection.drop()
             raise
-        if (timer := under_way.get()) is not None:
-            timer.first = connection.first_seconds
+        if (call := current_call.get()) is not None:
+            call.first = connection.first_seconds
         if connection.is_reusable:
             connection.idle_since = connection.loop.time()
             self._free.append(connection)
@@ -134,8 +134,8 @@ class ConnectionPool:
         clock = asyncio.get_running_loop().time
         began = clock()
         connection = await self._connect()
-        if (timer := under_way.get()) is not None:
-            timer.connect = clock() - began
+        if (call := current_call.get()) is not None:
+            call.connect = clock() - began
         return connection
 
     def _make_connection(self) -> "_Connection":

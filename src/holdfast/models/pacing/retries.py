@@ -41,7 +41,7 @@ class Retries(msgspec.Struct, frozen=True):
     random: Callable[[], float] = random.random
     seconds_base: float = 0.5
     seconds_max: float = 30.0
-    told: Callable[[ModelError], None] = lambda error: None
+    on_retry: Callable[[ModelError], None] = lambda error: None
     """Called with the error before each retry."""
 
 
@@ -85,7 +85,7 @@ async def ask(
             used += again.counts
             if used > retries.count or not error.retryable:
                 raise
-            retries.told(error)
+            retries.on_retry(error)
             wait = _wait_seconds(error, tries, retries) if again.waits else 0.0
         except BaseException:
             gate.dropped()
@@ -214,9 +214,10 @@ class Streak:
         self._samples: set[str] = set()
 
     def answered(self) -> None:
-        self.has_answers = True
-        self._in_a_row = 0
-        self._samples.clear()
+        if self._in_a_row or not self.has_answers:
+            self.has_answers = True
+            self._in_a_row = 0
+            self._samples.clear()
 
     def refused(self, policy: FailurePolicy, sample: str = "") -> bool:
         """Record a failure; True if it must stop now. `sample`: the sample that may be the cause; each counts once."""

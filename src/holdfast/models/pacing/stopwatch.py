@@ -1,30 +1,31 @@
 """The working time of a sample: a clock that stops while every request of the sample waits in a queue.
 
 Requests wait for a model's limiter, for the run's budget or for a batch job. So neither a time limit nor a recorded
-duration depends on how busy a model is. Code that delays a request finds the sample's stopwatch in the context
-variable `running`; code outside of any sample has none.
+duration depends on how busy a model is. Code that delays a request finds the sample's stopwatch in the call
+(`current_call`); code outside of any sample has none.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 
-from holdfast.models.timing import Timer, under_way
+from holdfast.models.call import ModelCall, current_call
 
 
 class Stopwatch:
     """The clock of one attempt. It stops only while all of its requests wait; overlapping waits count once."""
 
+    # Class attributes are the defaults: every sample creates a stopwatch, and few of them ever stop.
+    _asked = 0
+    _holding = 0
+    _is_stopped = False
+    _since = 0.0
+    _held = 0.0
+    _limit: asyncio.Timeout | None = None
+    _left = 0.0
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._asked = 0
-        self._holding = 0
-        self._is_stopped = False
-        self._since = 0.0
-        self._held = 0.0
-        self._limit: asyncio.Timeout | None = None
-        self._left = 0.0
 
     def held_seconds(self) -> float:
         """For how long it has been stopped in total."""
@@ -77,18 +78,15 @@ class Stopwatch:
             limit.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
-running: ContextVar[Stopwatch | None] = ContextVar("running", default=None)
-
-
 class Held:
     """The wait of a request before it is sent. A class, not a generator function: thousands wait at a time."""
 
-    __slots__ = ("_began", "_clock", "_timer", "_watch")
+    __slots__ = ("_began", "_call", "_clock", "_watch")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._timer = under_way.get()
-        self._watch = running.get()
+        self._call = current_call.get()
+        self._watch = self._call.watch if self._call is not None else None
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -99,11 +97,11 @@ class Held:
     def __exit__(self, *_: object) -> None:
         if self._watch is not None:
             self._watch.let_go()
-        if self._timer is not None:
-            self._count(self._timer, self._began, self._clock())
+        if self._call is not None:
+            self._count(self._call, self._began, self._clock())
 
-    def _count(self, timer: Timer, began: float, now: float) -> None:
-        timer.held(now - began)
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.held(now - began)
 
 
 class HeldByLine(Held):
@@ -116,8 +114,8 @@ class HeldByLine(Held):
         self._limited_seconds = limited_seconds
         self._limited = limited_seconds(clock())
 
-    def _count(self, timer: Timer, began: float, now: float) -> None:
-        timer.held(now - began, self._limited_seconds(now) - self._limited)
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.held(now - began, self._limited_seconds(now) - self._limited)
 
 
 class InJob(Held):
@@ -125,5 +123,5 @@ class InJob(Held):
 
     __slots__ = ()
 
-    def _count(self, timer: Timer, began: float, now: float) -> None:
-        timer.was_in_job(now - began)
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.was_in_job(now - began)

@@ -344,7 +344,7 @@ def test_replay_and_fork_run_it_on_its_recorded_steps(tmp_path: Path, kind: str)
         assert "4 steps replayed, 0 recorded steps left unused by the code;" in same.said
         changed(tmp_path, 'f"noted {', 'f"written down {')
         other = run(*replay, cwd=tmp_path)
-        assert "1 step replayed, 3 not requested" in other.said
+        assert "1 step replayed, 3 recorded steps left unused" in other.said
         assert server.stats().requests == 4
         fork = run("fork", "r", "--id", "f", "--store", tmp_path / "runs", cwd=tmp_path)
         assert fork.code == 0, fork.err

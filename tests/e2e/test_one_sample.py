@@ -228,7 +228,9 @@ def test_a_replay_gives_the_recorded_answer_and_asks_nobody(folder: Path, server
     before = server.stats().requests
     finished, failed = replayed(folder, "x", KEY), replayed(folder, "x", FAILED)
     assert (finished.code, finished.err) == (0, "")
-    assert finished.out == "2 steps replayed, 0 not requested; no request was sent\nanswer: 8\n"
+    assert (
+        finished.out == "2 steps replayed, 0 recorded steps left unused by the code; no request was sent\nanswer: 8\n"
+    )
     assert failed.code == 1
     assert "solver: LookupError: no luck with 16" in failed.out
     assert "one_sample.py" in failed.out
@@ -249,7 +251,7 @@ def test_changed_code_is_replayed_and_what_is_not_recorded_is_told(tmp_path: Pat
     done = replayed(tmp_path, "x", KEY)
     assert done.code == 0
     assert "the solver's code has changed" in done.err
-    assert "1 step replayed, 1 not requested" in done.out
+    assert "1 step replayed, 1 recorded step left unused" in done.out
     assert "the code then sends a request that is not recorded:" in done.out
     assert "user: Sure about 1 + 7" in done.out
     assert server.stats().requests == before

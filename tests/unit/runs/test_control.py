@@ -215,9 +215,9 @@ def test_a_run_that_is_cancelled_answers_before_it_ends(tmp_path: Path) -> None:
 
 def test_a_run_at_rest_cannot_be_cancelled_or_tuned(tmp_path: Path) -> None:
     completed(tmp_path)
-    with pytest.raises(UsageError, match="not running"):
+    with pytest.raises(UsageError, match=r"^done is completed: no process is working on it$"):
         cancel_run("done", str(tmp_path))
-    with pytest.raises(UsageError, match="not running"):
+    with pytest.raises(UsageError, match=r"^done is completed: no process is working on it$"):
         tune_run("done", ["concurrency.samples=7"], str(tmp_path))
     assert listed(tmp_path)["done"].status == "completed"
 

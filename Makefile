@@ -6,6 +6,10 @@ CORE := $(VENV)/.core
 # Most tests wait for processes and servers of their own: so four workers keep two cores busy.
 WORKERS ?= 4
 READY := $(VENV)/.ready
+# The tests start thousands of processes: each compiles all modules again unless they are cached, also where the
+# environment says not to.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 
 .PHONY: demo test check crash bench docs setup system lock audit clean
 

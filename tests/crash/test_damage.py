@@ -86,6 +86,7 @@ def test_every_flipped_byte_of_a_closed_run_is_found_and_bounded(
     assert_all_hold(flips(finished, (0x01,)), finished, tmp_path)
 
 
+@pytest.mark.long
 def test_every_flip_in_a_sealed_file_costs_at_most_the_records_of_its_frame(
     journal: Snapshot, tmp_path: os.PathLike[str]
 ) -> None:

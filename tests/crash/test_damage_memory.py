@@ -56,6 +56,7 @@ def with_endless_line(folder: str) -> tuple[Snapshot, set[int]]:
     return journal, set(journal.lines)
 
 
+@pytest.mark.long
 def test_a_line_of_two_gigabytes_is_read_over_in_bounded_memory(folder: str) -> None:
     _, written = with_endless_line(folder)
     assert set(child("read", folder)["numbers"]) == written
@@ -146,6 +147,7 @@ def test_a_file_of_many_frames_that_each_claim_a_lot_is_read_in_bounded_memory(f
     assert set(child("read", folder)["numbers"]) == set(journal.lines) - journal.numbers_in(name)
 
 
+@pytest.mark.long
 def test_a_table_that_lies_about_the_length_of_a_frame_is_not_believed(folder: str) -> None:
     """Two sparse gigabytes that are said to be one frame of a thousand bytes."""
     journal = small_journal(folder)

@@ -184,8 +184,8 @@ def go_on(folder: Path, times: int) -> Done:
 @pytest.mark.parametrize(
     ("kind", "turns"),
     [
-        ("asynchronous", 3),
-        ("a program", 2),
+        ("asynchronous", 2),
+        pytest.param("a program", 2, marks=pytest.mark.long),
         *(pytest.param(kind, 3, marks=pytest.mark.long) for kind in ("streamed", "responding", "in a thread")),
         *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in SOLVERS),
     ],
@@ -245,6 +245,7 @@ def test_killed_at_random_it_asks_again_only_what_was_in_flight(
     assert [line["output"] for line in exported("r", tmp_path / "runs")] == [f"done after {turns}"] * samples
 
 
+@pytest.mark.long
 def test_parallel_requests_are_answered_in_the_same_order_again(tmp_path: Path) -> None:
     with serving(lambda messages: "yes") as server:
         server.behaviour = Behaviour(reply=server.behaviour.reply, jitter_seconds=0.3, seed=3)

@@ -76,7 +76,7 @@ def _check_readers(folder: Path) -> None:
     assert (copy["planned"], copy["finished"], copy["corrections"]) == (2 * ROWS, 2 * ROWS, found["corrections"])
 
 
-@pytest.mark.parametrize("status", ["404", "400"])
+@pytest.mark.parametrize("status", ["404", pytest.param("400", marks=pytest.mark.long)])
 def test_a_corrected_model_that_is_called_after_its_model_gets_new_keys(tmp_path: Path, status: str) -> None:
     """Without a `name`, a model is called what it is called at its server: correcting one corrects the other."""
     with start_server_process(Behaviour(faults=[Fault(status)])) as wrong, start_server_process() as right:

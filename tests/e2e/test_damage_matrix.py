@@ -18,8 +18,10 @@ ORIGINALS = ("journal", "first segment", "middle segment", "last segment", "plan
 DERIVED = ("spec.yaml", "lease.json", "lock", "log.jsonl", ":index", ":catalog")
 EVERY = [(run, role) for run in (DONE, KILLED) for role in (*ORIGINALS, "started.jsonl", "blobs", *DERIVED)]
 QUICK = [
-    *((DONE, role) for role in (*ORIGINALS, "started.jsonl", *DERIVED)),
-    *((KILLED, role) for role in ("first segment", "last segment", "lease.json", ":index")),
+    *((DONE, role) for role in (*ORIGINALS, "started.jsonl", ":index")),
+    (KILLED, "last segment"),
+    *(pytest.param(DONE, role, marks=pytest.mark.long) for role in DERIVED if role != ":index"),
+    *(pytest.param(KILLED, role, marks=pytest.mark.long) for role in ("first segment", "lease.json", ":index")),
 ]
 QUICK_CUTS, QUICK_FLIPS = 3, 3
 SHARE = 3

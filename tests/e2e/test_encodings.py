@@ -17,7 +17,7 @@ FOR_PEOPLE = [["show", "r"], ["ls"], ["show", "r", KEY]]
 FOR_MACHINES = [["show", "r", "--json"], ["show", "r", KEY, "--json"]]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.long)])
 def test_no_command_fails_or_loses_text_because_of_the_encoding(tmp_path: Path, encoding: str) -> None:
     write_spec(tmp_path, 2, model={"name": "é模", "options": {"reply": REPLY}}, task={"name": "sümme"})
     assert call("run", "eval.yaml", "--id", "r", cwd=tmp_path).code == 0

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.commands import call, environment, run, start
 
 SIZE = 10_000_000
@@ -71,6 +73,7 @@ def exported(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_a_killed_run_of_large_answers_is_resumed_and_read_in_the_memory_of_a_few_answers(tmp_path: Path) -> None:
     stage(tmp_path, [SIZE] * SAMPLES)
     (tmp_path / "block").touch()

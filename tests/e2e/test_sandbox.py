@@ -109,7 +109,7 @@ def folders(folder: Path) -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(f"holdfast-{uid}-")]
 
 
-@pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turns", [3, pytest.param(50, marks=pytest.mark.long)])
 def test_killed_after_every_acknowledgement_its_files_and_its_transcript_are_those_of_a_whole_run(
     tmp_path: Path, turns: int
 ) -> None:

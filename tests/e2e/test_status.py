@@ -66,7 +66,7 @@ async def solve(sample, ctx):
 """
 
 
-@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+@pytest.mark.parametrize("how", ["os.fork", pytest.param("multiprocessing", marks=pytest.mark.long)])
 def test_a_forked_child_does_not_keep_a_killed_run_alive(tmp_path: Path, how: str) -> None:
     course = stage(tmp_path, 2, task={"solver": "forking:solve"})
     (tmp_path / "forking.py").write_text(FORKER.format(how=how))

@@ -51,6 +51,7 @@ def assert_storage_failed(done: Done, what: object = "") -> None:
     assert "No space left on device" in done.err or "disk is full" in done.err, (what, done.err)
 
 
+@pytest.mark.long
 def test_every_command_that_writes_to_a_full_disk_exits_with_8(tmp_path: Path, small: Path) -> None:
     spec = write_spec(tmp_path, 6)
     store = ("--store", small)

@@ -273,7 +273,7 @@ def check_story(asked: Asked, story: list[Kill], last: Mapping) -> None:
 
 
 @given(specs, st.lists(kills, max_size=4), brought)
-@settings(max_examples=45)
+@settings(max_examples=20)
 def test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go(
     asked: Asked, story: list[Kill], last: Mapping
 ) -> None:

@@ -202,6 +202,6 @@ class LongJournalMachine(JournalMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=150, stateful_step_count=30)
+TestJournal.settings = settings(max_examples=60, stateful_step_count=30)
 TestJournalLong = pytest.mark.long(LongJournalMachine.TestCase)
 TestJournalLong.settings = settings(max_examples=500, stateful_step_count=40)

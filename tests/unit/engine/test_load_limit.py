@@ -11,7 +11,7 @@ from holdfast.engine.schedule import LoadLimit
 
 def test_no_more_than_the_limit_is_held_or_one_that_is_larger() -> None:
     chance = random.Random(1)
-    sizes = [chance.choice((0, 1, 3, 9, 25)) for _ in range(200)]
+    sizes = [chance.choice((0, 1, 3, 9, 25)) for _ in range(40)]  # each release collects garbage, in a large heap
     held: list[int] = []
 
     async def load(limit: LoadLimit, size: int) -> None:

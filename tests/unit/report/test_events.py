@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Message, Sample
@@ -139,6 +140,7 @@ def peak_bytes(store: Path, keys: int) -> int:
             tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     """40 MB of steps fill what is kept in memory; 80 MB need no more."""
     few, many = peak_bytes(tmp_path / "few", 400), peak_bytes(tmp_path / "many", 800)

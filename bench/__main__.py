@@ -6,12 +6,14 @@ import time
 from bench import (
     agent_size,
     clients,
+    growth,
     journal_growth,
     journal_latency,
     journal_sealing,
     journal_syscalls,
     journal_throughput,
     large_answers,
+    looking,
     mirror_requests,
     mirror_slowdown,
     overhead,
@@ -44,6 +46,8 @@ BENCHMARKS = {
     "sandbox": sandbox.main,
     "large_answers": large_answers.main,
     "startup": startup.main,
+    "looking": looking.main,
+    "growth": growth.main,
 }
 
 

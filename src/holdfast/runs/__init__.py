@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.execution.drift import Retry
+    from holdfast.runs.execution.event_loop import new_event_loop, run_in_loop
     from holdfast.runs.execution.execute import execute, extend, new_run_location
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
@@ -18,6 +19,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "execution.drift": "Retry",
+            "execution.event_loop": "new_event_loop run_in_loop",
             "execution.execute": "execute extend new_run_location",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
@@ -42,6 +44,8 @@ __all__ = [
     "extend",
     "find_run",
     "list_runs",
+    "new_event_loop",
     "new_run_location",
     "open_run",
+    "run_in_loop",
 ]

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records import Row
+from holdfast.runs.execution.event_loop import run_in_loop
 from holdfast.runs.execution.execute import execute, new_run_location
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.progress import observer
@@ -100,7 +101,7 @@ def run(
     async def work() -> Run:
         return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
-    return _run_in_thread(work) if _is_inside_loop() else asyncio.run(work())
+    return _run_in_thread(work) if _is_inside_loop() else run_in_loop(work())
 
 
 async def recover_async(
@@ -156,7 +157,7 @@ def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
 
     def call() -> None:
         try:
-            result.append(asyncio.run(register_and_work()))
+            result.append(run_in_loop(register_and_work()))
         except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
             result.append(error)
 

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,8 +14,9 @@ from rich.segment import Segment
 from holdfast.cli.streams import CleanStream, discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
-from holdfast.report import jobs_text
-from holdfast.runs.summary import WaitingJob
+
+if TYPE_CHECKING:
+    from holdfast.runs.summary import WaitingJob
 
 
 class CleanConsole(Console):
@@ -114,9 +115,11 @@ def print_line(line: str, style: str = "") -> None:
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
 
 
-def jobs_line(jobs: Sequence[WaitingJob]) -> str:
+def jobs_line(jobs: "Sequence[WaitingJob]") -> str:
     """How many batch jobs wait at servers, for how long, and their ids there."""
     oldest = min(datetime.fromisoformat(each.at).timestamp() for each in jobs)
+    from holdfast.report import jobs_text  # late: few runs have batch jobs, and this imports the reports
+
     counts = jobs_text(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
     named = [each.id or f"{each.token} (not confirmed by the server)" for each in jobs[:_JOBS_SHOWN]]
     more = ", …" if len(jobs) > _JOBS_SHOWN else ""

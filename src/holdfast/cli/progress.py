@@ -10,16 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from holdfast.cli.output import terminal_width
 from holdfast.cli.streams import write_live_line
-from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report import bar, duration, progress_line
 from holdfast.runs import RunLocation
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine, Progress
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -117,7 +119,7 @@ _PLAIN_SECONDS = 10.0
 _UNWRITABLE: set[str] = set()
 
 
-async def watch(engine: Engine, place: RunLocation) -> None:
+async def watch(engine: "Engine", place: RunLocation) -> None:
     """Show the progress of a run until cancelled, then its last state."""
     live = is_watched()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
@@ -139,7 +141,7 @@ async def watch(engine: Engine, place: RunLocation) -> None:
             write_progress(engine.progress, place, engine.spec.progress_file)
 
 
-def write_progress(progress: Progress, place: RunLocation, path: str) -> None:
+def write_progress(progress: "Progress", place: RunLocation, path: str) -> None:
     """Write the progress file atomically, because others read it at any time. A failure is reported once."""
     data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
     try:
@@ -152,7 +154,7 @@ def write_progress(progress: Progress, place: RunLocation, path: str) -> None:
             )
 
 
-def show(progress: Progress, live: bool) -> None:
+def show(progress: "Progress", live: bool) -> None:
     """Print one line of progress. On a terminal it replaces the last one."""
     line = progress_line(progress, time.monotonic())
     if live:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from holdfast.engine import Engine
 from holdfast.printable import clean
-from holdfast.runs import RunLocation
+from holdfast.runs import RunLocation, new_event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BLOCKED_SECONDS = 3.0
@@ -96,7 +96,7 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
             sys.stderr.write(f"{too_early}; run the same command to start again\n")
             sys.exit(_EXIT)
 
-    runner = asyncio.Runner()
+    runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         done = runner.run(work_until_signal())
     finally:

@@ -1,37 +1,57 @@
 """Plans: turns a spec into the exact list of keys, and stores keys and rows in the files that pin a run."""
 
-from holdfast.plan.differences import changed_inputs, changed_rows
-from holdfast.plan.extension import PlanExtension, PlanReplacement
-from holdfast.plan.files import (
-    DATA,
-    PLAN,
-    RESTORE,
-    DataLine,
-    Flaw,
-    PlanLine,
-    StoredRows,
-    check_blobs,
-    check_originals,
-    check_sizes,
-    data_lines,
-    find_problem,
-    originals,
-    planned_lines,
-    read_lines,
-    rows_of,
-)
-from holdfast.plan.planner import (
-    PreparedTask,
-    Rows,
-    WrittenPlan,
-    check_groups,
-    inputs_of,
-    models_of,
-    prepare,
-    scoring_roles,
-    survey,
-    write_plan,
-)
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.plan.differences import changed_inputs, changed_rows
+    from holdfast.plan.extension import PlanExtension, PlanReplacement
+    from holdfast.plan.files import (
+        DATA,
+        PLAN,
+        RESTORE,
+        DataLine,
+        Flaw,
+        PlanLine,
+        StoredRows,
+        check_blobs,
+        check_originals,
+        check_sizes,
+        data_lines,
+        find_problem,
+        originals,
+        planned_lines,
+        read_lines,
+        rows_of,
+    )
+    from holdfast.plan.planner import (
+        PreparedTask,
+        Rows,
+        WrittenPlan,
+        check_groups,
+        inputs_of,
+        models_of,
+        prepare,
+        scoring_roles,
+        survey,
+        write_plan,
+    )
+else:  # hidden from type checkers, which would accept every misspelt name
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "differences": "changed_inputs changed_rows",
+            "extension": "PlanExtension PlanReplacement",
+            "files": (
+                "DATA PLAN RESTORE DataLine Flaw PlanLine StoredRows check_blobs check_originals "
+                "check_sizes data_lines find_problem originals planned_lines read_lines rows_of"
+            ),
+            "planner": (
+                "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
+            ),
+        },
+    )
 
 __all__ = [
     "DATA",

@@ -4,49 +4,84 @@ Everything here only reads: `cells` computes a report from the index, `tables` a
 key, `compare` compares runs and models. Formats are registered in `formats.FORMATS`.
 """
 
-from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
-from holdfast.report.costs import Cost, CostLine, CostReport, StoredSpec, cost_lines, sum_costs, total, unpriced_line
-from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
-from holdfast.report.formats.lines import ExportLine, ScoreLine, export_lines, score_lines, write_csv, write_jsonl
-from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
-from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
-from holdfast.report.story import (
-    KeyStory,
-    activity_of,
-    attempts_of,
-    collect,
-    judgings_of,
-    scores_of,
-)
-from holdfast.report.tables import (
-    anomaly_lines,
-    cost_sentences,
-    duration,
-    failure_lines,
-    group_lines,
-    marked_lines,
-    report_table,
-    retry_lines,
-    short,
-    tokens,
-)
-from holdfast.report.text import (
-    Grid,
-    bar,
-    content_text,
-    count_of,
-    counted,
-    dollars,
-    first_line,
-    human_bytes,
-    lines_of,
-    money,
-    shortened,
-    status_text,
-    status_tone,
-    text_of,
-    without_scorer_name,
-)
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.costs import (
+        Cost,
+        CostLine,
+        CostReport,
+        StoredSpec,
+        cost_lines,
+        sum_costs,
+        total,
+        unpriced_line,
+    )
+    from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
+    from holdfast.report.formats.lines import ExportLine, ScoreLine, export_lines, score_lines, write_csv, write_jsonl
+    from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
+    from holdfast.report.story import (
+        KeyStory,
+        activity_of,
+        attempts_of,
+        collect,
+        judgings_of,
+        scores_of,
+    )
+    from holdfast.report.tables import (
+        anomaly_lines,
+        cost_sentences,
+        duration,
+        failure_lines,
+        group_lines,
+        marked_lines,
+        report_table,
+        retry_lines,
+        short,
+        tokens,
+    )
+    from holdfast.report.text import (
+        Grid,
+        bar,
+        content_text,
+        count_of,
+        counted,
+        dollars,
+        first_line,
+        human_bytes,
+        lines_of,
+        money,
+        shortened,
+        status_text,
+        status_tone,
+        text_of,
+        without_scorer_name,
+    )
+else:  # hidden from type checkers, which would accept every misspelt name
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
+            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "formats.frames": "Table cost_table sample_table score_table",
+            "formats.lines": "ExportLine ScoreLine export_lines score_lines write_csv write_jsonl",
+            "progress": "jobs_text progress_bar progress_html progress_line",
+            "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
+            "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
+            "tables": (
+                "anomaly_lines cost_sentences duration failure_lines group_lines marked_lines report_table "
+                "retry_lines short tokens"
+            ),
+            "text": (
+                "Grid bar content_text count_of counted dollars first_line human_bytes lines_of money "
+                "shortened status_text status_tone text_of without_scorer_name"
+            ),
+        },
+    )
 
 __all__ = [
     "CellReport",

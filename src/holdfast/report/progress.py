@@ -1,17 +1,20 @@
 """The progress of a run in one line, for terminals, notebooks and logs."""
 
 import html
+from typing import TYPE_CHECKING
 
-from holdfast.engine import Progress
 from holdfast.printable import one_line
 from holdfast.report.tables import duration, short
 from holdfast.report.text import bar, counted, first_line
+
+if TYPE_CHECKING:
+    from holdfast.engine import Progress
 
 _FAILURE_WIDTH = 80
 _WHY_WIDTH = 60
 
 
-def progress_line(progress: Progress, now: float) -> str:
+def progress_line(progress: "Progress", now: float) -> str:
     """Done/total, rate, errors, tokens, time left, and the last failure."""
     done = progress.finished + progress.failed
     seconds = max(now - progress.started, 1e-9)
@@ -49,11 +52,11 @@ def jobs_text(jobs: int, requests: int, oldest_seconds: float) -> str:
     return f"{counted(jobs, 'job')}, {requests:,} {noun} waiting, oldest {duration(max(oldest_seconds, 0.0))}"
 
 
-def progress_bar(progress: Progress) -> str:
+def progress_bar(progress: "Progress") -> str:
     return bar(progress.finished + progress.failed, progress.planned)
 
 
-def progress_html(progress: Progress, now: float) -> str:
+def progress_html(progress: "Progress", now: float) -> str:
     """An HTML progress bar with the line."""
     done = progress.finished + progress.failed
     shown = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'

@@ -1,13 +1,34 @@
 """Runs: start, resume, fork, score, inspect, recover and remove them. Used by the command line and the Python API."""
 
-from holdfast.runs.execution.drift import Retry
-from holdfast.runs.execution.execute import execute, extend, new_run_location
-from holdfast.runs.execution.preparation import Given, check
-from holdfast.runs.execution.session import Observe, RunOutcome
-from holdfast.runs.run import Run, open_run
-from holdfast.runs.run_list import list_runs
-from holdfast.runs.store.lookup import RunLocation, default_store, find_run
-from holdfast.runs.summary import RunSummary
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.runs.execution.drift import Retry
+    from holdfast.runs.execution.event_loop import new_event_loop, run_in_loop
+    from holdfast.runs.execution.execute import execute, extend, new_run_location
+    from holdfast.runs.execution.preparation import Given, check
+    from holdfast.runs.execution.session import Observe, RunOutcome
+    from holdfast.runs.run import Run, open_run
+    from holdfast.runs.run_list import list_runs
+    from holdfast.runs.store.lookup import RunLocation, default_store, find_run
+    from holdfast.runs.summary import RunSummary
+else:  # hidden from type checkers, which would accept every misspelt name
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "execution.drift": "Retry",
+            "execution.event_loop": "new_event_loop run_in_loop",
+            "execution.execute": "execute extend new_run_location",
+            "execution.preparation": "Given check",
+            "execution.session": "Observe RunOutcome",
+            "run": "Run open_run",
+            "run_list": "list_runs",
+            "store.lookup": "RunLocation default_store find_run",
+            "summary": "RunSummary",
+        },
+    )
 
 __all__ = [
     "Given",
@@ -23,6 +44,8 @@ __all__ = [
     "extend",
     "find_run",
     "list_runs",
+    "new_event_loop",
     "new_run_location",
     "open_run",
+    "run_in_loop",
 ]

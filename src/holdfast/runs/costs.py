@@ -7,9 +7,9 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.report import CostReport, sum_costs
-from holdfast.runs.estimate import Observed
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import newest_runs
+from holdfast.runs.summary import Observed
 from holdfast.spec import Spec
 
 _RUNS_MAX = 20

@@ -16,6 +16,7 @@ from holdfast.models import LEAST, MOST, PACKAGE, count_message_tokens, find_rat
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import dollars, text_of
+from holdfast.runs.summary import Observed
 from holdfast.spec import Model, Price, Spec
 from holdfast.spec.source.yaml import expand
 
@@ -38,14 +39,6 @@ class Range(msgspec.Struct, frozen=True):
 
 
 _NONE = Range(0.0, 0.0)
-
-
-class Observed(msgspec.Struct, frozen=True):
-    """The total usage of the finished answers of a cell in an earlier run, by role (empty: the evaluated model)."""
-
-    run_id: str
-    finished: int
-    used: dict[str, Usage] = msgspec.field(default_factory=dict)
 
 
 class Prompts(msgspec.Struct, frozen=True):

@@ -11,8 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.errors import DamageWarning
-from holdfast.runs.mirror.recovery import TransferProgress
-from holdfast.runs.mirror.remote import find_to_read
+from holdfast.runs.mirror.remote import TransferProgress, find_to_read
 from holdfast.runs.store.damage import DamageReport, find_damage
 from holdfast.runs.store.lookup import RunLocation, not_started_error, suggest_resume_command
 from holdfast.spec import Spec, read_stored_spec

@@ -49,12 +49,12 @@ from holdfast.report.formats.lines import EventLine, with_events
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
-from holdfast.runs.estimate import Observed
 from holdfast.runs.execution.provenance import origin_of
 from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
+    Observed,
     RunSummary,
     ScoredAnswer,
     WaitingJob,

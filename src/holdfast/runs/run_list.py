@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.errors import DamagedError, reason_of
-from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import RunLocation, runs_in
 from holdfast.runs.summary import RunSummary
 from holdfast.state import Catalogue, is_held, stamp_of
@@ -24,6 +23,8 @@ def list_runs(store: str) -> Iterator[RunSummary]:
         try:
             summary = _load_cached(catalogue, place)
             if summary is None:
+                from holdfast.runs.run import Run  # late: usually every summary is in the catalogue
+
                 stamp = stamp_of(place.folder)  # before reading: a change in between invalidates the cached summary
                 with Run(place, quiet=True, sizes_only=True) as run:
                     summary = run.summary()

@@ -11,6 +11,14 @@ from holdfast.runs.store.lookup import RunLocation
 from holdfast.state import EvaluationCounts, Index, Story, standing_of
 
 
+class Observed(msgspec.Struct, frozen=True):
+    """The total usage of the finished answers of a cell in an earlier run, by role (empty: the evaluated model)."""
+
+    run_id: str
+    finished: int
+    used: dict[str, Usage] = msgspec.field(default_factory=dict)
+
+
 class MirrorProgress(msgspec.Struct, frozen=True):
     """How far a run's mirror has received the journal."""
 

@@ -5,15 +5,35 @@ it to an answer. Built-in scorers without models are pure: no network, clock or 
 cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
 
-from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
-from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
-from holdfast.score.identity import identity, solver_digest, source_digest
-from holdfast.score.resolution import resolve
-from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
-from holdfast.score.scorers.choice import choice, extract_letter
-from holdfast.score.scorers.numeric import last_quantity, numeric
-from holdfast.score.scorers.registry import SCORERS
-from holdfast.score.scorers.text import exact_match, includes, regex
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
+    from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
+    from holdfast.score.fingerprints import identity, solver_digest, source_digest
+    from holdfast.score.resolution import resolve
+    from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
+    from holdfast.score.scorers.choice import choice, extract_letter
+    from holdfast.score.scorers.numeric import last_quantity, numeric
+    from holdfast.score.scorers.registry import SCORERS
+    from holdfast.score.scorers.text import exact_match, includes, regex
+else:  # hidden from type checkers, which would accept every misspelt name
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "anomalies": "ANOMALIES_VERSION KINDS AnswerExpectations expect_answers find_anomalies",
+            "definition": "Extractor Scorer ScorerError ScoringFailed scorer",
+            "fingerprints": "identity solver_digest source_digest",
+            "resolution": "resolve",
+            "results": "as_number is_quick score_answer score_at_once score_group",
+            "scorers.choice": "choice extract_letter",
+            "scorers.numeric": "last_quantity numeric",
+            "scorers.registry": "SCORERS",
+            "scorers.text": "exact_match includes regex",
+        },
+    )
 
 __all__ = [
     "ANOMALIES_VERSION",

@@ -26,7 +26,7 @@ from holdfast.errors import describe_error
 from holdfast.records import NAMES_IN_0_1_0
 from holdfast.score.definition import Extractor, Function, Scorer, ScorerError, arguments_after, arguments_of, scorer
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.identity import version_of
+from holdfast.score.fingerprints import version_of
 from holdfast.score.scorers.registry import SCORERS
 
 GROUP = "holdfast.scorers"

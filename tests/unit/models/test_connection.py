@@ -6,7 +6,7 @@ import shutil
 import ssl
 import subprocess
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,15 @@ from tests.unit.models.byte_server import OK, Server, serving
 
 PATIENCE_SECONDS = 300.0
 """Only a failing test waits so long."""
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def _loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here runs on both event loops, if uvloop is installed."""
+    if request.param == "uvloop":
+        asyncio.set_event_loop_policy(pytest.importorskip("uvloop").EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(None)
 
 
 def use(server: Server, story: Callable[[ConnectionPool], Awaitable[None]], seconds: float = PATIENCE_SECONDS) -> None:

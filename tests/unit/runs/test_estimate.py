@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.records.samples import Usage
 from holdfast.runs import check
-from holdfast.runs.estimate import Estimate, Observed, Range, estimate
+from holdfast.runs.estimate import Estimate, Range, estimate
+from holdfast.runs.summary import Observed
 from tests.unit.engine.runs import Asked, given, rows
 
 _NONE = Range(0, 0)

@@ -89,5 +89,5 @@ def test_code_of_a_part_and_of_an_extractor_counts(tmp_path: Path, monkeypatch: 
 
 def test_another_version_of_its_package_makes_another_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(resolve("bleu", "here"))
-    monkeypatch.setattr(sys.modules["holdfast.score.identity"], "version_of", lambda package: "99")
+    monkeypatch.setattr(sys.modules["holdfast.score.fingerprints"], "version_of", lambda package: "99")
     assert identity(resolve("bleu", "here")) != before

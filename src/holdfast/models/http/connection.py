@@ -13,6 +13,7 @@ import re
 import ssl
 import zlib
 from collections.abc import Mapping
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -151,12 +152,12 @@ class ConnectionPool:
             async with asyncio.timeout(seconds):
                 if self._proxy is not None:
                     return await connect_through(self._proxy, url, tls, self._make_connection)
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    self._make_connection,
-                    url.host,
-                    url.port,
-                    ssl=tls,
-                    happy_eyeballs_delay=self._eyeballs_seconds,
+                loop, options = asyncio.get_running_loop(), dict[str, Any]()
+                # uvloop has no such option: it tries one address after the other.
+                if self._eyeballs_seconds is not None and isinstance(loop, asyncio.BaseEventLoop):
+                    options["happy_eyeballs_delay"] = self._eyeballs_seconds
+                _, connection = await loop.create_connection(
+                    self._make_connection, url.host, url.port, ssl=tls, **options
                 )
         except TimeoutError as error:
             raise ConnectionError(f"no connection within {seconds:g} s") from error
@@ -216,8 +217,7 @@ class _Connection(asyncio.Protocol):
     # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # those of uvloop are no subclass of it
         self._every.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -11,9 +11,7 @@ note is a hint: if it is missing or damaged, the repetition is refused like any 
 
 import asyncio
 import contextlib
-import itertools
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
@@ -29,16 +27,13 @@ from holdfast.journal import (
     MirrorSource,
     Reader,
     Restored,
-    SegmentPiece,
     Source,
-    StoredObjects,
     describe,
     describe_voids,
     fetch_file,
     is_url,
     journal_folder,
     list_chain,
-    open_objects,
     quarantine_folder,
     refuse_removed,
     remove_if_there,
@@ -53,6 +48,7 @@ from holdfast.runs.compaction import condense
 from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
+from holdfast.runs.mirror.remote import CountingSource, TransferProgress, only_run
 from holdfast.runs.store.blob_check import check_content
 from holdfast.runs.store.lookup import (
     RunLocation,
@@ -102,10 +98,6 @@ def remove_note(place: RunLocation) -> None:
 def _path(place: RunLocation) -> str:
     above, name = os.path.split(place.folder)
     return os.path.join(above, f".recovered-{name}.json")
-
-
-TransferProgress = Callable[[int, int], None]
-"""Called with the bytes transferred so far, and the total."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -196,29 +188,6 @@ def _counts(fold: Fold) -> tuple[int, int, int, int]:
     return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
 
 
-class CountingSource:
-    """A source that reports how much of it was read."""
-
-    def __init__(self, source: Source, moved: TransferProgress) -> None:
-        self._source = source
-        self._moved = moved
-        self._done = 0
-        self.kind, self.place = source.kind, source.place
-        self._total = sum(piece.size for piece in source.pieces())
-
-    def pieces(self) -> list[SegmentPiece]:
-        return self._source.pieces()
-
-    def files(self) -> list[str]:
-        return self._source.files()
-
-    def read(self, name: str) -> Iterator[bytes]:
-        for piece in self._source.read(name):
-            self._done += len(piece)
-            self._moved(min(self._done, self._total), self._total)
-            yield piece
-
-
 def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], RunLocation]:
     """The sources of the run, and where to restore it."""
     if is_url(where):
@@ -243,38 +212,6 @@ def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], Ru
             f"{place.folder} is inside the folder that is recovered; choose another folder with --output DIR"
         )
     return [FolderSource(folder), *_mirror_of(here, warn)], place
-
-
-def only_run(url: str) -> tuple[StoredObjects, str, str]:
-    """The one run at a URL: its objects, its experiment and its id. UsageError if there is none, or more than one."""
-    try:
-        runs = list(itertools.islice(mirrored_runs(open_objects(url)), 6))
-    except StoreError as error:
-        raise UsageError(str(error)) from error
-    if len(runs) == 1:
-        return runs[0]
-    names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
-    problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    # The listing of the parent shows the right spelling of the last part; a bucket has no parent.
-    above = url.rstrip("/").rpartition("/")[0]
-    listed = url if runs or above.endswith((":", "/")) else above
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(listed)}")
-
-
-def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
-    """The runs below a URL, which is that of a mirror, of an experiment in it, or of a single run."""
-    for path in _run_folders(objects, "", 2):
-        parts = f"{objects.url.rstrip('/')}/{path}".rstrip("/").split("/")
-        yield (objects.below(path) if path else objects), unquote(parts[-2]), unquote(parts[-1])
-
-
-def _run_folders(objects: StoredObjects, path: str, depth: int) -> Iterator[str]:
-    names = objects.folders(path)
-    if "journal" in names or "lease" in names:
-        yield path
-    elif depth:
-        for name in sorted(names):
-            yield from _run_folders(objects, f"{path}/{name}" if path else name, depth - 1)
 
 
 def _mirror_of(here: RunLocation, warn: Warn) -> Iterator[Source]:

@@ -8,21 +8,26 @@ the mirror. A run that was removed from the mirror cannot be read.
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import logging
 import os
+import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
+from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError, error_of_path
 from holdfast.files import open_or_create
 from holdfast.journal import (
     Beat,
     MirrorSource,
     Reader,
+    SegmentPiece,
+    Source,
     StoredObjects,
     is_copy_of_records,
     is_report_original,
@@ -34,7 +39,6 @@ from holdfast.journal import (
     uid_of,
 )
 from holdfast.runs.mirror.claim import MirrorStatus, last_beat, read_mirror_status
-from holdfast.runs.mirror.recovery import CountingSource, TransferProgress, mirrored_runs, only_run
 from holdfast.runs.store.lookup import RunLocation, find_run, pick
 from holdfast.runs.summary import MirrorProgress, RunSummary
 from holdfast.state import (
@@ -50,6 +54,9 @@ from holdfast.state import (
     status_by,
     status_of,
 )
+
+TransferProgress = Callable[[int, int], None]
+"""Called with the bytes transferred so far, and the total."""
 
 _TRIES = 3
 """A live run replaces chunks by sealed segments, so a listed object may be gone when it is fetched: list again."""
@@ -257,3 +264,58 @@ def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> Mirro
         mirror=MirrorProgress(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
     )
     return MirrorRun(summary, exact=standing.held or (beat.ended and lease.released))
+
+
+class CountingSource:
+    """A source that reports how much of it was read."""
+
+    def __init__(self, source: Source, moved: TransferProgress) -> None:
+        self._source = source
+        self._moved = moved
+        self._done = 0
+        self.kind, self.place = source.kind, source.place
+        self._total = sum(piece.size for piece in source.pieces())
+
+    def pieces(self) -> list[SegmentPiece]:
+        return self._source.pieces()
+
+    def files(self) -> list[str]:
+        return self._source.files()
+
+    def read(self, name: str) -> Iterator[bytes]:
+        for piece in self._source.read(name):
+            self._done += len(piece)
+            self._moved(min(self._done, self._total), self._total)
+            yield piece
+
+
+def only_run(url: str) -> tuple[StoredObjects, str, str]:
+    """The one run at a URL: its objects, its experiment and its id. UsageError if there is none, or more than one."""
+    try:
+        runs = list(itertools.islice(mirrored_runs(open_objects(url)), 6))
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    if len(runs) == 1:
+        return runs[0]
+    names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
+    problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
+    # The listing of the parent shows the right spelling of the last part; a bucket has no parent.
+    above = url.rstrip("/").rpartition("/")[0]
+    listed = url if runs or above.endswith((":", "/")) else above
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(listed)}")
+
+
+def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
+    """The runs below a URL, which is that of a mirror, of an experiment in it, or of a single run."""
+    for path in _run_folders(objects, "", 2):
+        parts = f"{objects.url.rstrip('/')}/{path}".rstrip("/").split("/")
+        yield (objects.below(path) if path else objects), unquote(parts[-2]), unquote(parts[-1])
+
+
+def _run_folders(objects: StoredObjects, path: str, depth: int) -> Iterator[str]:
+    names = objects.folders(path)
+    if "journal" in names or "lease" in names:
+        yield path
+    elif depth:
+        for name in sorted(names):
+            yield from _run_folders(objects, f"{path}/{name}" if path else name, depth - 1)

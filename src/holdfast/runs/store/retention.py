@@ -31,7 +31,8 @@ from holdfast.journal import (
     uid_of,
 )
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
-from holdfast.runs.mirror.recovery import only_run, remove_note
+from holdfast.runs.mirror.recovery import remove_note
+from holdfast.runs.mirror.remote import only_run
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import requires, scorer
 from holdfast.score.extractors import code, normalized
-from holdfast.score.identity import version_of
+from holdfast.score.fingerprints import version_of
 from holdfast.score.scorers.text import references
 from holdfast.score.worker_process import run_in_worker_async
 

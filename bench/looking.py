@@ -19,7 +19,8 @@ from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_least, at_most, print_table, save
 
 SIZES = (10_000, 100_000)
-ROUNDS = 3
+_ROUNDS = {10_000: 3}
+"""Later calls, by size; larger runs are looked at once more."""
 _KEY = "sums/mock/500/1"
 _COMMANDS = {
     "ls": ["ls"],
@@ -86,9 +87,10 @@ def make_run(folder: str, size: int, *, run: bool = True) -> None:
 def _look(folder: str, size: int) -> dict[str, list[Look]]:
     environment = {**os.environ, "HOLDFAST_CACHE": os.path.join(folder, "cache")}
     looks: dict[str, list[Look]] = {}
+    rounds = 1 + _ROUNDS.get(size, 1)
     for name, command in _COMMANDS.items():
         looks[name] = [
-            measure([sys.executable, "-m", "holdfast", *command], folder, environment) for _ in range(1 + ROUNDS)
+            measure([sys.executable, "-m", "holdfast", *command], folder, environment) for _ in range(rounds)
         ]
     plain = os.path.join(folder, "plain.db")
     with sqlite3.connect(plain) as database:
@@ -100,7 +102,7 @@ def _look(folder: str, size: int) -> dict[str, list[Look]]:
         limits["DuckDB"] = _AGGREGATE
     for name, code in limits.items():
         command = [sys.executable, "-c", code, plain]
-        looks[name] = [measure(command, folder, environment) for _ in range(1 + ROUNDS)]
+        looks[name] = [measure(command, folder, environment) for _ in range(rounds)]
     return looks
 
 

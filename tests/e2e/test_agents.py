@@ -169,7 +169,7 @@ def test_a_simulated_user_killed_after_every_acknowledgement_is_asked_exactly_as
     assert transcript(tmp_path / "killed")[-1] == f"message {2 * turns - 1}"
 
 
-@pytest.mark.parametrize("turns", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_parallel_tools_killed_after_every_acknowledgement_cost_no_request(tmp_path: Path, turns: int) -> None:
     solver = {"mine:inside": {"solver": {"react": {"tools": ["mine:note"], "turns": 40}}}}
     with serving(agent(turns, tools=3)) as server:

@@ -217,10 +217,10 @@ def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], Ru
 def _mirror_of(here: RunLocation, warn: Warn) -> Iterator[Source]:
     """The mirror in the run's recorded spec, if it can be reached."""
     mirror = read_fold(here).story.spec.get("mirror")
-    if not isinstance(mirror, dict):
-        return
+    if not isinstance(mirror, dict) or not isinstance(mirror.get("url"), str):
+        return  # no mirror, or a forged record: Holdfast records a URL
     try:
-        source = MirrorSource(objects_of(str(mirror["url"]), here))
+        source = MirrorSource(objects_of(mirror["url"], here))
     except (StoreError, UsageError) as error:
         warn(f"{error}; recovered from the folder alone")
         return

@@ -197,7 +197,7 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
             data = salvage(data, FRAME_BYTES_MAX)
         first, *others = data.splitlines()
         found = _segment.decode(_line.decode(first).d)
-    except (ValueError, RecursionError, msgspec.DecodeError):  # damaged; the header of another segment names the run too
+    except (ValueError, RecursionError, msgspec.DecodeError):  # damaged; another header names the run too
         return None
     seed = seed_of(found.run)
     if parse(first, seed) is not None:

@@ -36,6 +36,7 @@ from holdfast.records import (
     FactDecoder,
     Failure,
     SampleFinished,
+    Score,
     ScoreGiven,
     checked,
     comparable,
@@ -252,16 +253,13 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
             scores = None  # `score_all` runs it again, and turns the error into a failure of the scorer
         if scores is None:
             return None
-        given += [
-            ScoreGiven(ticket.o, 0, setup.evaluation, name, each.value, each.reason, each.metadata)
-            for name, each in scores.items()
-        ]
+        given += _as_given(ticket.o, 0, setup.evaluation, scores)
         seconds = time.monotonic() - began
         if seconds >= _SHORTEST_SECONDS:
             first = len(given) - len(scores)
             given[first] = msgspec.structs.replace(given[first], seconds=round(seconds, 4))
     given[-1] = msgspec.structs.replace(given[-1], last=True)
-    return [draft("score", each, ticket.key) for each in given]
+    return [_draft(each, ticket.key, trusted=True) for each in given]
 
 
 async def score_all(
@@ -383,11 +381,14 @@ async def _call_scorer(answers: Sequence[AnswerToScore], scorer: Scorer, ctx: Co
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
         return _failed(answers, scorer, failure_of("scorer", error, first.secrets))
     return [
-        [
-            ScoreGiven(what.ticket.o, what.of, what.evaluation, name, score.value, score.reason, score.metadata)
-            for name, score in named.items()
-        ]
-        for what, named in zip(answers, scores, strict=True)
+        _as_given(what.ticket.o, what.of, what.evaluation, named) for what, named in zip(answers, scores, strict=True)
+    ]
+
+
+def _as_given(o: int, of: int, evaluation: str, scores: Mapping[str, Score]) -> list[ScoreGiven]:
+    """Return the scores by name as the data of records."""
+    return [
+        ScoreGiven(o, of, evaluation, name, each.value, each.reason, each.metadata) for name, each in scores.items()
     ]
 
 
@@ -405,10 +406,12 @@ def _failed(answers: Sequence[AnswerToScore], scorer: Scorer, failure: Failure) 
     return [[ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, failure=failure)] for what in answers]
 
 
-def _draft(given: ScoreGiven, key: str) -> Draft:
-    """Turn a score that cannot be saved into a failure of the scorer."""
+def _draft(given: ScoreGiven, key: str, *, trusted: bool = False) -> Draft:
+    """Turn a score that cannot be saved into a failure of the scorer. `trusted`: a built-in scorer gave it, so it need
+    not be read back.
+    """
     try:
-        return checked("score", given, key)[0]
+        return draft("score", given, key) if trusted else checked("score", given, key)[0]
     except BadRecordError as error:
         failure = Failure(error.kind, str(error))
         return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)

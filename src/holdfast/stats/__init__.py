@@ -8,8 +8,9 @@ Where a p-value comes from: `report.compare.comparison.paired_test` picks `mcnem
 docs/statistics.md says which method is used when.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.lazy import lazy_exports
 from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
 from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
@@ -42,19 +43,17 @@ if TYPE_CHECKING:
     from holdfast.stats.bradley_terry import Strength, Strengths, fit_strengths
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
     from holdfast.stats.sequential import BoundedMean, NormalMixture
-
-_NEEDS_NUMPY = {
-    "BoundedMean": "sequential",
-    "NormalMixture": "sequential",
-    "PairedTest": "paired_tests",
-    "Strength": "bradley_terry",
-    "Strengths": "bradley_terry",
-    "bootstrap": "bootstrap_intervals",
-    "fit_strengths": "bradley_terry",
-    "mcnemar_test": "paired_tests",
-    "permutation_test": "paired_tests",
-    "wilcoxon_test": "paired_tests",
-}
+else:  # hidden from type checkers, which would accept every misspelt name
+    # numpy is imported on first use: a plain report needs none of these functions.
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "bootstrap_intervals": "bootstrap",
+            "bradley_terry": "Strength Strengths fit_strengths",
+            "paired_tests": "PairedTest mcnemar_test permutation_test wilcoxon_test",
+            "sequential": "BoundedMean NormalMixture",
+        },
+    )
 
 __all__ = [
     "BoundedMean",
@@ -107,16 +106,3 @@ __all__ = [
     "wilcoxon_test",
     "wilson",
 ]
-
-
-if not TYPE_CHECKING:  # with __getattr__ visible, a type checker would accept every misspelt name
-
-    def __getattr__(name: str) -> Any:
-        """Import numpy only on use: a plain report needs none of these functions."""
-        if name not in _NEEDS_NUMPY:
-            raise AttributeError(f"module 'holdfast.stats' has no attribute {name!r}")
-        import importlib
-
-        found = getattr(importlib.import_module(f"holdfast.stats.{_NEEDS_NUMPY[name]}"), name)
-        globals()[name] = found
-        return found

@@ -62,6 +62,18 @@ def test_scores_that_were_cut_off_from_their_answer_are_computed_again(tmp_path:
     assert len(asked) == 1
 
 
+def test_a_quick_score_that_cannot_be_saved_is_a_failure_of_its_scorer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the sample: its answer is kept."""
+    unwritable = {"includes": Score(True, "\ud800")}
+    monkeypatch.setattr("holdfast.engine.scoring.score_at_once", lambda *_: unwritable)
+    ended = go(tmp_path, given([Asked(rows=rows(1), scorers=["includes"])]))
+    assert (ended.finished, ended.failed) == (1, 0)
+    failures = [data["failure"]["kind"] for kind, data in records(tmp_path) if kind == "score"]
+    assert failures == ["record"]
+
+
 class Meter:
     """Counts how much happens at once."""
 

@@ -1,17 +1,20 @@
 """Derived files in the cache, as tests look for them and change them."""
 
 import contextlib
-import os
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
 from holdfast.state import Index
 from holdfast.state.cache import entry_path, identify
+from holdfast.state.pages import Page
 from holdfast.state.snapshot import read_trailer, seal
+
+Change = Callable[[Any], Any]
+"""From a row to the row that replaces it; None removes it."""
 
 
 def index_file(run: str | Path) -> Path:
@@ -23,25 +26,49 @@ def catalogue_file(store: str | Path) -> Path:
     return _path("stores", str(store))
 
 
-@contextlib.contextmanager
-def doctored(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database inside a snapshot, to be changed by somebody who knows how to make its checksum right again."""
+def doctor(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the directory of a snapshot, like somebody who knows how to make its checksum right again."""
     with path.open("r+b") as file:
         trailer = read_trailer(file.fileno(), path.stat().st_size)
         assert trailer is not None
-        file.truncate(trailer.bytes)
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        yield database
-        database.commit()
-    with path.open("r+b", buffering=0) as file:
-        seal(file, msgspec.structs.replace(trailer, bytes=os.path.getsize(path)))
+        file.seek(trailer.directory)
+        directory = change(file.read(trailer.bytes - trailer.directory))
+        file.seek(trailer.directory)
+        size = trailer.directory + len(directory)
+        file.write(directory + seal(directory, msgspec.structs.replace(trailer, bytes=size)))
+        file.truncate()
 
 
-def tamper(run: str | Path, change: str) -> None:
-    """Change the index of a run by an SQL statement."""
-    Index(str(run)).close()
-    with doctored(index_file(run)) as database:
-        assert database.execute(change).rowcount > 0
+def set_row(**fields: Any) -> Change:
+    return lambda row: msgspec.structs.replace(row, **fields)
+
+
+def tamper(run: str | Path, table: str, change: Change, where: Callable[[Any], bool] = lambda row: True) -> None:
+    """Change rows of the index of a run (`answers`, `scores` or `edits`), and its totals and checksums with them."""
+    changed = 0
+
+    def apply(page: Page) -> None:
+        nonlocal changed
+        tables: list[dict[Any, Any]] = [page.answers] if table == "answers" else []
+        for rows in page.evaluations.values():
+            tables += rows.made.values() if table == "scores" else []
+            if table == "edits":
+                for o, edits in rows.edits.items():
+                    changed += sum(map(where, edits))
+                    kept = [change(each) if where(each) else each for each in edits]
+                    rows.edits[o] = [each for each in kept if each is not None]
+        for each in tables:
+            for name, row in [(name, row) for name, row in each.items() if where(row)]:
+                changed += 1
+                each[name] = change(row)
+                if each[name] is None:
+                    del each[name]
+
+    with contextlib.closing(Index(str(run))) as index:
+        for first in [*vars(index)["_state"].pages]:
+            getattr(index, "_change")(first, [(apply, ())])  # noqa: B009 - private, and only tests lie
+        getattr(index, "_publish")()  # noqa: B009
+    assert changed > 0
 
 
 def _path(kind: str, folder: str, uid: str = "") -> Path:

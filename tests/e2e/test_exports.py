@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from holdfast.runs import find_run
-from tests.caches import tamper
+from tests.caches import set_row, tamper
 from tests.e2e.commands import call, run, write_rows, write_spec
 from tests.oracle import check_reports
 
@@ -179,7 +179,7 @@ def test_verify_compares_every_number_and_finds_an_index_that_was_tampered_with(
     assert re.search(r"good: \d+ numbers compared with an index rebuilt from \d+ records: all equal\.", done.out)
     assert "scorer numeric: 16 scores computed again" in done.out
     assert check_reports(find_run(str(folder / "runs"), "good")).differences == []
-    tamper(folder / "runs" / "sums" / "good", "UPDATE scores SET value = CAST('true' AS BLOB)")
+    tamper(folder / "runs" / "sums" / "good", "scores", set_row(encoded=b"true"))
     done = run("verify", "good", "--scores", cwd=folder)
     assert done.code == 5
     assert "scorers[numeric].summary.mean: the report says 1, the journal 0.125" in done.out

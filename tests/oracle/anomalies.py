@@ -3,6 +3,7 @@
 Used by `comparison`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,12 +16,12 @@ from holdfast.report.anomalies import (
     ENOUGH_ANSWERS,
     ENOUGH_SAMPLES,
     FENCES,
-    LONG,
     SECONDS_MORE,
     TIMES_MEDIAN,
     kinds_in_force,
 )
 from holdfast.score.anomalies import ANOMALIES_VERSION
+from holdfast.state import LONG
 from tests.oracle.recount import Kept, Recount
 
 
@@ -52,11 +53,21 @@ def _slow(recount: Recount, cell: Cell) -> list[int]:
     seconds = {o: kept.seconds for o, kept in _answers(recount, cell).items()}
     if len(seconds) < ENOUGH_ANSWERS:
         return []
-    times = numpy.sort(numpy.array(list(seconds.values())))
+    buckets = {o: _bucket(took) for o, took in seconds.items()}
+    times = numpy.sort(numpy.array([_duration(bucket) for bucket in buckets.values()]))
     low, median, high = (float(times[len(times) * quarter // 4]) for quarter in (1, 2, 3))
     fence = high * (high / low) ** FENCES if low > 0 else high
     limit = max(fence, TIMES_MEDIAN * median, median + SECONDS_MORE)
-    return [o for o, took in seconds.items() if took > limit]
+    return [o for o, bucket in buckets.items() if bucket > _bucket(limit)]
+
+
+def _bucket(seconds: float) -> int:
+    """Durations are counted in steps of 5 percent from 0.1 ms on."""
+    return 0 if seconds < 1e-4 else min(1 + math.floor(math.log(seconds / 1e-4, 1.05) + 0.5), 700)
+
+
+def _duration(bucket: int) -> float:
+    return 1e-4 * 1.05 ** (bucket - 1) if bucket else 0.0
 
 
 def _identical(recount: Recount, cell: Cell) -> list[int]:

@@ -17,7 +17,7 @@ from holdfast.records.built_in import (
     normalized,
 )
 from holdfast.records.decoder import FactDecoder, check_fact, decode
-from holdfast.records.durations import RELATIVE_ERROR, Durations, rounded
+from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, middle_of, rounded
 from holdfast.records.facts import (
     AnomaliesRechecked,
     BatchJob,
@@ -186,6 +186,7 @@ __all__ = [
     "Totals",
     "Usage",
     "as_stored",
+    "bucket_of",
     "cell_names",
     "cell_of",
     "check_fact",
@@ -202,6 +203,7 @@ __all__ = [
     "is_credential_name",
     "is_known",
     "is_unmistakable",
+    "middle_of",
     "normalized",
     "numbered",
     "parse",

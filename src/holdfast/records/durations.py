@@ -29,11 +29,8 @@ class Durations(msgspec.Struct, omit_defaults=True):
     longest: Seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        bucket = 0
-        if seconds >= SHORTEST:
-            bucket = int(1.5 + math.log(seconds / SHORTEST) * _BUCKETS)
-            if bucket > _LAST:
-                bucket = _LAST
+        bucket = bucket_of(seconds)
+        if bucket:
             self.seconds += seconds
             if seconds > self.longest:
                 self.longest = seconds
@@ -55,8 +52,12 @@ class Durations(msgspec.Struct, omit_defaults=True):
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
             if left <= 0:
-                return min(_middle(bucket), self.longest)
+                return min(middle_of(bucket), self.longest)
         return 0.0
+
+
+def bucket_of(seconds: float) -> int:
+    return min(int(1.5 + math.log(seconds / SHORTEST) * _BUCKETS), _LAST) if seconds >= SHORTEST else 0
 
 
 def rounded(seconds: float, per_second: int = 1_000_000) -> float:
@@ -66,5 +67,6 @@ def rounded(seconds: float, per_second: int = 1_000_000) -> float:
     return round(seconds * per_second) / per_second if seconds else 0.0
 
 
-def _middle(bucket: int) -> float:
+def middle_of(bucket: int) -> float:
+    """The duration that stands for a bucket."""
     return SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0

@@ -1,51 +1,126 @@
 """Anomalies in a run's answers.
 
-Some were recorded with each answer. Others show only across answers and are computed here from the index: the same
-answer in all repeats, answers far slower than the rest, different scores for equal answers. Memory: one bit for each
-such answer, and the seconds of the answers of one cell at a time.
+Some were recorded with each answer. Others show only across answers: the same answer in all repeats, answers far slower
+than the rest, different scores for equal answers. The first two follow from the totals of the index. Only the last one
+reads all rows, and only for scorers that can give equal answers different scores.
 """
 
-from array import array
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.records import Cell, parse_key
+from holdfast.records import JUDGES, Cell, bucket_of, middle_of, normalized
 from holdfast.score import ANOMALIES_VERSION, KINDS
-from holdfast.state import AnswerRow, Bits, Index
+from holdfast.state import LONG, AnswerRow, Bits, Index, Tally, repeated, stored_reducing
 
-LONG = 100
-"""Two answers of this many characters are hardly equal by chance; a shorter one may be the only correct answer."""
 ENOUGH_SAMPLES = 5
 ENOUGH_ANSWERS = 20
 TIMES_MEDIAN = 5.0
 SECONDS_MORE = 1.0
 FENCES = 3.0
+_MAY_DIFFER = JUDGES | {"code_tests", "bert_score", "embedding_similarity"}
+"""Built-in scorers that can give the same answer another score."""
 
 
-class Across(msgspec.Struct, frozen=True):
-    """One kind of anomaly across answers: why it was reported, and which ordinals have it."""
+class Slow(msgspec.Struct, frozen=True):
+    """Which answers of a cell are slow: those in a higher bucket (see `records.Durations`)."""
 
-    kind: str
+    bucket: int
     reason: str
-    members: Bits
+
+
+class Identical(msgspec.Struct, frozen=True):
+    """Answers that are equal in all repeats of their sample are anomalous; with `long`, only long ones."""
+
+    long: bool
+    reason: str
+
+
+class CellAnomalies(msgspec.Struct, frozen=True):
+    """The anomalies across the answers of one cell of one block."""
+
+    cell: Cell
+    slow: Slow | None = None
+    identical: Identical | None = None
+
+    def has(self, o: int) -> bool:
+        return self.cell.first <= o < self.cell.first + self.cell.count
 
 
 class Anomalies:
     """All anomalies of a run under one evaluation, except kinds that its spec has disabled."""
 
     def __init__(self, index: Index, evaluation: str) -> None:
+        self._index = index
         self._kinds = kinds_in_force(index.story.spec)
-        self._across = list(_across(index, evaluation, self._kinds)) if self._kinds else []
+        self._cells = list(_across(index, self._kinds)) if self._kinds else []
+        self._differing: dict[str, Bits] = {}
+        """By scorer: answers that it scored otherwise than an equal answer to the same sample."""
+        if "scores_differ" in self._kinds and _may_differ(index, evaluation):
+            self._differing = _find_differing(index, evaluation)
+        self._equal: tuple[Mapping[int, AnswerRow], frozenset[int]] = ({}, frozenset())
+        """The rows of the page that was looked at last, and the ordinals of equal answers in it."""
 
     def of(self, row: AnswerRow) -> dict[str, str]:
         """The anomalies of one answer: the reason by kind."""
         if row.status != "finished" or not self._kinds:
             return {}
         found = {kind: reason for kind, reason in row.found().items() if kind in self._kinds}
-        return found | {each.kind: each.reason for each in self._across if row.o in each.members}
+        for each in self._cells:
+            if each.has(row.o):
+                if each.slow is not None and bucket_of(row.seconds) > each.slow.bucket:
+                    found["slow"] = each.slow.reason
+                if each.identical is not None and self._is_identical(row, each.identical):
+                    found["identical"] = each.identical.reason
+        for scorer, members in self._differing.items():
+            if row.o in members:
+                found["scores_differ"] = _differing_reason(scorer)
+        return found
+
+    def count(self, cells: Sequence[Cell]) -> dict[str, Tally]:
+        """How many answers of these cells have each kind of anomaly, and the first of them."""
+        found: dict[str, Tally] = {}
+        for cell in cells if self._kinds else ():
+            across = next(each for each in self._cells if each.cell == cell)
+            for totals in self._index.totals([cell]):
+                for kind, tally in totals.answers.anomalies.items():
+                    if kind in self._kinds:
+                        found.setdefault(kind, Tally()).add(tally.first, tally.count)
+                if across.identical is not None:
+                    equal = totals.answers.repeats.long if across.identical.long else totals.answers.repeats.equal
+                    if equal.count:
+                        found.setdefault("identical", Tally()).add(equal.first, equal.count)
+                slow = 0
+                if across.slow is not None:
+                    limit = across.slow.bucket
+                    slow = sum(count for bucket, count in totals.answers.durations.items() if bucket > limit)
+                if slow:
+                    first = found.get("slow") or Tally(0, self._first_slow(cell, limit))
+                    found["slow"] = Tally(first.count + slow, first.first)
+            self._count_differing(cell, found)
+        return found
+
+    def _first_slow(self, cell: Cell, bucket: int) -> int:
+        rows = self._index.answers("finished", cell.first, cell.count)
+        return next((row.o for row in rows if bucket_of(row.seconds) > bucket), cell.first)
+
+    def _count_differing(self, cell: Cell, found: dict[str, Tally]) -> None:
+        ordinals = range(cell.first, cell.first + cell.count) if self._differing else ()
+        for o in ordinals:
+            if any(o in members for members in self._differing.values()):
+                found.setdefault("scores_differ", Tally()).add(o)
+
+    def _is_identical(self, row: AnswerRow, how: Identical) -> bool:
+        if how.long and row.characters < LONG:
+            return False
+        rows = self._index.rows_around(row.o)
+        if rows is not self._equal[0]:
+            finished = [each for each in rows.values() if each.status == "finished"]
+            same = (every for every in repeated(finished) if len({each.said for each in every}) == 1)
+            self._equal = (rows, frozenset(each.o for every in same for each in every))
+        return row.o in self._equal[1]
 
 
 def unlooked(index: Index) -> int:
@@ -58,57 +133,96 @@ def kinds_in_force(spec: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(KINDS) - set(spec.get("anomalies_except", ())) if spec.get("anomalies", True) else frozenset()
 
 
-def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Across]:
+def _across(index: Index, kinds: frozenset[str]) -> Iterator[CellAnomalies]:
     spec = index.story.spec
     temperatures = {
         model.get("name"): (model.get("params") or {}).get("temperature") for model in spec.get("models", ())
     }
     for cell in index.story.cells:
-        if "slow" in kinds:
-            yield from _slow(index, cell)
+        slow = _find_slow(index, cell) if "slow" in kinds else None
         temperature = temperatures.get(cell.model)
+        identical = None
         if "identical" in kinds and isinstance(temperature, int | float) and temperature > 0:
-            yield from _identical(index, cell, temperature)
-    if "scores_differ" in kinds:
-        by_scorer: dict[str, Bits] = {}
-        for o, scorer in index.scored_apart(evaluation):
-            by_scorer.setdefault(scorer, Bits()).add(o)
-        for scorer, members in by_scorer.items():
-            yield Across("scores_differ", f"{scorer} gave an equal answer to this sample another score", members)
+            identical = _find_identical(index, cell, temperature)
+        yield CellAnomalies(cell, slow, identical)
 
 
-def _slow(index: Index, cell: Cell) -> Iterator[Across]:
-    """Outliers by the quartiles of the logarithms, because times are skewed; and slow enough to matter to a person."""
-    times = array("d", sorted(seconds for _, seconds in index.seconds(cell.first, cell.count)))
-    if len(times) < ENOUGH_ANSWERS:
-        return
-    low, median, high = (times[len(times) * quarter // 4] for quarter in (1, 2, 3))
+def _find_slow(index: Index, cell: Cell) -> Slow | None:
+    """Outliers by the quartiles of the logarithms, because times are skewed; and slow enough to matter to a person.
+    Times are those of the histogram in the totals, exact to 2.5 percent.
+    """
+    durations: Counter[int] = Counter()
+    for totals in index.totals([cell]):
+        durations.update(totals.answers.durations)
+    count = durations.total()
+    if count < ENOUGH_ANSWERS:
+        return None
+    low, median, high = (_duration_at(durations, count * quarter // 4) for quarter in (1, 2, 3))
     spread = high / low if low > 0 else 1.0
     limit = max(high * spread**FENCES, median * TIMES_MEDIAN, median + SECONDS_MORE)
-    if times[-1] > limit:
-        members = Bits()
-        for o, seconds in index.seconds(cell.first, cell.count):
-            if seconds > limit:
-                members.add(o)
-        yield Across("slow", f"more than {limit:.1f} s, where half of them took {median:.1f} s or less", members)
+    reason = f"more than {limit:.1f} s, where half of them took {median:.1f} s or less"
+    return Slow(bucket_of(limit), reason) if max(durations) > bucket_of(limit) else None
 
 
-def _identical(index: Index, cell: Cell, temperature: float) -> Iterator[Across]:
+def _duration_at(durations: Mapping[int, int], place: int) -> float:
+    """The duration at this place in the order of all durations, counted from 0."""
+    for bucket in sorted(durations):
+        place -= durations[bucket]
+        if place < 0:
+            return middle_of(bucket)
+    return 0.0
+
+
+def _find_identical(index: Index, cell: Cell, temperature: float) -> Identical | None:
     """Long answers that are equal in all repeats of a sample. Short ones too, if no sample has differing repeats."""
-    long, every, samples, differing = Bits(), Bits(), 0, 0
-    rows = index.answers("finished", cell.first, cell.count)
-    for _, repeats in groupby(rows, key=lambda row: parse_key(row.key).sample_id):
-        answers = [(row.o, row.said, row.characters) for row in repeats]
-        if len(answers) < 2:
-            continue
-        samples += 1
-        if len({digest for _, digest, _ in answers}) > 1:
-            differing += 1
-            continue
-        for o, _, characters in answers:
-            every.add(o)
-            if characters >= LONG:
-                long.add(o)
-    members = every if samples >= ENOUGH_SAMPLES and not differing else long
-    if members.count:
-        yield Across("identical", f"in all repeats, at a temperature of {temperature:g}", members)
+    repeats = [totals.answers.repeats for totals in index.totals([cell])]
+    samples, differing = sum(each.samples for each in repeats), sum(each.differing for each in repeats)
+    if samples == differing:
+        return None
+    only_long = samples < ENOUGH_SAMPLES or differing > 0
+    return Identical(only_long, f"in all repeats, at a temperature of {temperature:g}")
+
+
+def _may_differ(index: Index, evaluation: str) -> bool:
+    """Whether equal answers to a sample can have different scores: a sample has several answers, and a scorer is not a
+    built-in function of the answer alone.
+    """
+    story = index.story
+    tasks = Counter(cell.task for cell in story.cells)
+    several = (
+        any(each.repeats > 1 for each in stored_reducing(story.spec).values()) or max(tasks.values(), default=0) > 1
+    )
+    started = story.evaluations.get(evaluation)
+    known = started.scorers if started is not None else []
+    return several and not (known and all(_is_function_of_answer(normalized(each)) for each in known))
+
+
+def _is_function_of_answer(scorer: Any) -> bool:
+    """Also of its parts: a scorer may combine others."""
+    if isinstance(scorer, list | tuple):
+        return all(map(_is_function_of_answer, scorer))
+    if not isinstance(scorer, Mapping):
+        return True
+    if "function" in scorer and ("version" not in scorer or scorer["function"] in _MAY_DIFFER):
+        return False
+    return all(_is_function_of_answer(each) for each in scorer.values())
+
+
+def _find_differing(index: Index, evaluation: str) -> dict[str, Bits]:
+    """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads all scores twice."""
+    first: dict[tuple[int, str], bytes] = {}
+    apart: set[tuple[int, str]] = set()
+    for answer, score in index.made(evaluation):
+        if not score.failure and score.encoded != b"null":
+            same = (answer.said, score.scorer)
+            if first.setdefault(same, score.encoded) != score.encoded:
+                apart.add(same)
+    found: dict[str, Bits] = {}
+    for answer, score in index.made(evaluation) if apart else ():
+        if (answer.said, score.scorer) in apart and not score.failure and score.encoded != b"null":
+            found.setdefault(score.scorer, Bits()).add(answer.o)
+    return found
+
+
+def _differing_reason(scorer: str) -> str:
+    return f"{scorer} gave an equal answer to this sample another score"

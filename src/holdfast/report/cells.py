@@ -13,23 +13,34 @@ Cohen's unweighted kappa, where any two different votes are a disagreement.
 
 import contextlib
 import itertools
+import math
 from collections import Counter
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
-from holdfast.records import JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized, parse_key
+from holdfast.records import COUNT_MAX, JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
-from holdfast.report.reduction import Reduced, Repeat, SampleGroups, member_of, summarise_reduced, with_groups
+from holdfast.report.reduction import Reduced, SampleGroups, bounded, member_of, with_group_count
 from holdfast.report.text import without_scorer_name
 from holdfast.score import as_number
-from holdfast.spec import MEAN, Counts, Reduction, stored_reductions
-from holdfast.state import AnswerRow, Index, ScoreRow
-from holdfast.stats import Summary, cohens_kappa, krippendorff_alpha, percent_agreement, summarise
+from holdfast.spec import MEAN, Counts, Reduction
+from holdfast.state import (
+    AnswerRow,
+    Index,
+    ReducedTotals,
+    Reducing,
+    ScoreRow,
+    ScorerTotals,
+    Tally,
+    score_totals,
+    stored_reducing,
+)
+from holdfast.stats import Summary, cohens_kappa, krippendorff_alpha, percent_agreement, summarise_sums
 
 _MODEL_FIELDS = ("provider", "model", "params", "options")
 
@@ -200,20 +211,14 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
         parts.setdefault((cell.task, cell.model), []).append(cell)
     evaluation = evaluation or story.evaluation
     started = story.evaluations.get(evaluation)
-    reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
+    reducing = stored_reducing(story.spec)
     costs, spec = cost_lines(story, {}), StoredSpec.of(story.spec)
     anomalies = Anomalies(index, evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
-        how = reductions.get(task, (Reduction(),))
         judges = panels(started.scorers, task) if started is not None else {}
-        answers = CellAnswers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
+        answers = CellAnswers(task, model, cells, evaluation, reducing.get(task, Reducing()), judges)
         yield _report_cell(index, answers, cost, (spec.counts(task), anomalies))
-
-
-def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
-    """The number of repeats by task, from a stored spec."""
-    return {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
 
 
 class CellAnswers(msgspec.Struct, frozen=True):
@@ -223,8 +228,7 @@ class CellAnswers(msgspec.Struct, frozen=True):
     model: str
     cells: Sequence[Cell]
     evaluation: str
-    reductions: tuple[Reduction, ...] = (Reduction(),)
-    repeats: int = 1
+    reducing: Reducing = Reducing()
     judges: Mapping[str, tuple[str, ...]] = {}
     """The roles of each panel among the scorers."""
 
@@ -233,65 +237,36 @@ class CellAnswers(msgspec.Struct, frozen=True):
         return sum(cell.count for cell in self.cells)
 
     def rows(self, index: Index) -> Iterator[AnswerRow]:
-        return itertools.chain.from_iterable(index.answers(first=cell.first, count=cell.count) for cell in self.cells)
+        """Of finished answers."""
+        rows = (index.answers("finished", cell.first, cell.count) for cell in self.cells)
+        return itertools.chain.from_iterable(rows)
 
-    def scores(self, index: Index, answers: Container[int]) -> Iterator[ScoreRow]:
-        """Scores of these answers only: if another reader rebuilt the index meanwhile, it may contain newer answers."""
+    def scores(self, index: Index) -> Iterator[ScoreRow]:
         rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
-        return (row for row in itertools.chain.from_iterable(rows) if row.o in answers)
-
-
-class _Finished(msgspec.Struct, frozen=True):
-    """The sample of each finished answer, by ordinal, and its group if the sample shares one."""
-
-    samples: dict[int, str]
-    shared: dict[int, Hashable]
-
-    def add(self, row: AnswerRow, group: str) -> None:
-        self.samples[row.o] = sample = parse_key(row.key).sample_id
-        if group:
-            self.shared[row.o] = member_of(sample, group)
-
-    def summarise(self, numbers: Mapping[int, float]) -> Summary:
-        samples = [self.samples[o] for o in numbers]
-        members = [self.shared.get(o, sample) for o, sample in zip(numbers, samples, strict=True)]
-        return with_groups(summarise(list(numbers.values()), members), samples, members)
-
-    def by_sample(self) -> dict[str, Hashable]:
-        return {self.samples[o]: member for o, member in self.shared.items()}
+        return itertools.chain.from_iterable(rows)
 
 
 def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[Counts, Anomalies]) -> CellReport:
     counts, anomalies = checks
-    statuses: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    examples: dict[str, Example] = {}
-    known, groups = _Finished({}, {}), SampleGroups(index.folder, index.story.spec, selected.cells)
-    marks: Counter[str] = Counter()
-    marked: dict[str, Example] = {}
-    anomaly_counts: Counter[str] = Counter()
-    anomaly_examples: dict[str, Example] = {}
-    usage, seconds = Usage(), 0.0
-    for row in selected.rows(index):
-        statuses[row.status] += 1
-        if row.status == "finished":
-            known.add(row, groups.at(row.o))
-            usage += Usage(row.input_tokens, row.output_tokens)
-            seconds += row.seconds
-            for mark in row.marks.split():
-                marks[mark] += 1
-                marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
-            for kind, reason in anomalies.of(row).items():
-                anomaly_counts[kind] += 1
-                anomaly_examples.setdefault(kind, Example(row.key, reason))
-        elif row.status == "failed":
-            kinds[row.kind] += 1
-            examples.setdefault(row.kind, Example(row.key, row.message))
+    pages = [page.answers for page in index.totals(selected.cells)]
+    finished, failed = sum(page.finished for page in pages), sum(page.failed for page in pages)
+    failures = _merge_tallies(page.failures for page in pages)
+    marks = _merge_tallies(page.marks for page in pages)
+    anomaly_counts = anomalies.count(selected.cells)
+    examples: dict[str, dict[str, Example]] = {"failures": {}, "marks": {}, "anomalies": {}}
+    for what, tallies in (("failures", failures), ("marks", marks), ("anomalies", anomaly_counts)):
+        for kind, tally in tallies.items():
+            row = index.row(tally.first)
+            if row is not None:
+                message = row.message if what == "failures" else f"counts.{kind} is {getattr(counts, kind, '')}"
+                message = anomalies.of(row).get(kind, "") if what == "anomalies" else message
+                examples[what][kind] = Example(row.key, message)
     votes: dict[str, dict[int, Any]] = {}
-    for score in selected.scores(index, known.samples) if selected.judges else ():
+    for score in selected.scores(index) if selected.judges else ():
         if not score.failure:
             votes.setdefault(score.scorer, {})[score.o] = score.value
-    finished, failed = statuses["finished"], statuses["failed"]
+    groups = SampleGroups(index.folder, index.story.spec, selected.cells)
+    tokens = (sum(page.input_tokens for page in pages), sum(page.output_tokens for page in pages))
     return CellReport(
         task=selected.task,
         model=selected.model,
@@ -299,84 +274,114 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         finished=finished,
         failed=failed,
         unfinished=selected.planned - finished - failed,
-        failures=dict(kinds.most_common()),
-        usage=usage,
-        seconds=round(seconds, 3),
-        scorers=tuple(_scorers(index, selected, known)),
-        examples=examples,
-        marks=dict(marks),
-        marked=marked,
+        failures={kind: tally.count for kind, tally in sorted(failures.items(), key=lambda each: -each[1].count)},
+        usage=Usage(min(tokens[0], COUNT_MAX), min(tokens[1], COUNT_MAX)),
+        seconds=round(math.fsum(page.seconds for page in pages), 3),
+        scorers=tuple(_report_scorers(index, selected, groups)),
+        examples=examples["failures"],
+        marks={mark: tally.count for mark, tally in marks.items()},
+        marked=examples["marks"],
         cost=cost,
         agreement=tuple(agreements(selected.judges, votes)),
-        anomalies=dict(anomaly_counts),
-        odd=anomaly_examples,
+        anomalies={kind: tally.count for kind, tally in anomaly_counts.items()},
+        odd=examples["anomalies"],
         groups_unknown=groups.unknown.get(selected.task, ""),
     )
 
 
-def _scorers(index: Index, selected: CellAnswers, known: _Finished) -> Iterator[ScorerReport]:
-    values: dict[str, dict[int, float]] = {}
-    missing: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    broken: dict[str, ScoreRow] = {}
-    labels: dict[str, Counter[str]] = {}
-    reduced = _reduced(index, selected, known)
-    edited: Counter[str] = Counter()
-    for row in selected.scores(index, known.samples):
-        numbers = values.setdefault(row.scorer, {})
-        edited[row.scorer] += bool(row.author)
-        number = as_number(row.value)
-        if row.failure:
-            failures[row.scorer] += 1
-            broken.setdefault(row.scorer, row)
-        elif number is not None:
-            numbers[row.o] = number
-        elif isinstance(row.value, str):
-            labels.setdefault(row.scorer, Counter())[row.value] += 1
-        else:
-            missing[row.scorer] += 1
-    for name, numbers in sorted(values.items()):
-        label_counts = dict(labels.get(name, Counter[str]()).most_common())
-        example = None
-        if name in broken:
-            key = next(index.answers(first=broken[name].o, count=1)).key
-            example = Example(key, without_scorer_name(name, broken[name].failure))
-        plain = any(each.name == MEAN for each in selected.reductions) or not numbers
-        kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
-        summary = known.summarise(numbers)
-        yield ScorerReport(
-            name, summary, missing[name], failures[name], label_counts, example, kept, plain, edited[name]
-        )
+def _merge_tallies(pages: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+    found: dict[str, Tally] = {}
+    for page in pages:
+        for kind, tally in page.items():
+            found.setdefault(kind, Tally()).add(tally.first, tally.count)
+    return found
 
 
-def _reduced(index: Index, selected: CellAnswers, known: _Finished) -> dict[str, tuple[Reduced, ...]]:
-    """Reduced scores by scorer. Answer texts are read only if a reducer (cons@k) compares them."""
-    found: dict[str, list[Reduced]] = {}
-    ordinals, members = known.samples, known.by_sample()
-    for how in selected.reductions:
+def _report_scorers(index: Index, selected: CellAnswers, groups: SampleGroups) -> Iterator[ScorerReport]:
+    pages = index.totals(selected.cells)
+    scorers: dict[str, list[ScorerTotals]] = {}
+    if _crosses_pages(selected, groups, [page.answers.edges for page in pages if page.answers.finished]):
+        known = {row.o: row.sample for row in selected.rows(index)}
+        members = {known[o]: member_of(known[o], group) for o in known if (group := groups.at(o))}
+        texts = {how.label: dict(_texts(index, selected, how)) for how in selected.reducing.reductions if how.is_cons}
+        totals = score_totals(selected.scores(index), known, selected.reducing, members, texts)
+        scorers, samples = {name: [each] for name, each in totals.items()}, len(set(known.values()))
+    else:
+        samples = sum(page.answers.samples for page in pages)
+        for page in pages:
+            for name, each in page.evaluations.get(selected.evaluation, {}).items():
+                scorers.setdefault(name, []).append(each)
+    for name, parts in sorted(scorers.items()):
+        yield _report_scorer(index, selected, name, parts, samples)
+
+
+def _crosses_pages(selected: CellAnswers, groups: SampleGroups, edges: Sequence[tuple[str, str]]) -> bool:
+    """Whether the totals of pages are not enough: a group of samples or the repeats of one sample may be on several
+    pages, or a reducer (cons@k) compares answers.
+    """
+    repeats_added = len({cell.rows_block for cell in selected.cells}) < len(selected.cells)
+    is_split = any(before[1] == after[0] for before, after in itertools.pairwise(edges))
+    return groups.any or repeats_added or is_split or any(how.is_cons for how in selected.reducing.reductions)
+
+
+def _report_scorer(
+    index: Index, selected: CellAnswers, name: str, parts: Sequence[ScorerTotals], samples: int
+) -> ScorerReport:
+    """`samples`: how many have a finished answer."""
+    broken = next((part.failures.first for part in parts if part.failures.count), None)
+    example = None
+    if broken is not None:
+        failed = (row for row in index.scores(selected.evaluation, broken, 1) if row.scorer == name)
+        row, message = index.row(broken), next((each.failure for each in failed), "")
+        example = Example(row.key if row is not None else "", without_scorer_name(name, message))
+    has_numbers = any(part.values.n for part in parts)
+    reduced = []
+    for how in selected.reducing.reductions:
         if how.name == MEAN:
             continue
-        answers = dict(_answers(index, selected, how.answer, ordinals)) if how.name == "cons_at_k" else {}
-        repeats: dict[str, dict[str, list[Repeat]]] = {}
-        for row in selected.scores(index, ordinals):
-            if row.scorer not in repeats:
-                repeats[row.scorer] = {sample: [] for sample in ordinals.values()}
-            value = None if row.failure else row.value
-            repeats[row.scorer][ordinals[row.o]].append(Repeat(value, answers.get(row.o)))
-        for name, samples in repeats.items():
-            found.setdefault(name, []).append(summarise_reduced(how, samples, selected.repeats, members))
-    return {name: tuple(each) for name, each in found.items()}
+        each = _reduced(how, [part.reduced[how.label] for part in parts if how.label in part.reduced], samples)
+        if has_numbers or each.labels:
+            reduced.append(each)
+    return ScorerReport(
+        scorer=name,
+        summary=with_group_count(
+            summarise_sums([part.values for part in parts]),
+            sum(part.values.groups for part in parts),
+            sum(part.samples for part in parts),
+        ),
+        no_score=sum(part.missing for part in parts),
+        failures=sum(part.failures.count for part in parts),
+        labels=_merge_labels(part.labels for part in parts),
+        example=example,
+        reduced=tuple(reduced),
+        plain=any(how.name == MEAN for how in selected.reducing.reductions) or not has_numbers,
+        edited=sum(part.edited for part in parts),
+    )
 
 
-def _answers(index: Index, selected: CellAnswers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
+def _reduced(how: Reduction, parts: Sequence[ReducedTotals], samples: int) -> Reduced:
+    labels, numbers = _merge_labels(part.labels for part in parts), sum(part.samples for part in parts)
+    summary = summarise_sums([part.values for part in parts])
+    summary = with_group_count(summary, sum(part.values.groups for part in parts), numbers)
+    return Reduced(how.label, bounded(how, summary), samples - numbers - sum(labels.values()), labels)
+
+
+def _merge_labels(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for part in parts:
+        found.update(part)
+    return dict(found.most_common())
+
+
+def _texts(index: Index, selected: CellAnswers, how: Reduction) -> Iterator[tuple[int, str]]:
     """What identifies each answer for cons@k: the label of the given scorer or, without one, its text."""
-    if scorer:
-        for score in selected.scores(index, among):
-            if score.scorer == scorer and isinstance(score.value, str) and not score.failure:
+    if how.answer:
+        for score in selected.scores(index):
+            if score.scorer == how.answer and isinstance(score.value, str) and not score.failure:
                 yield score.o, score.value
         return
     with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
         for row in selected.rows(index):
-            entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
+            entry = reader.record_at(row.segment, row.at_byte)
             if entry is not None and entry.line.n == row.n:
                 yield row.o, _finished.decode(entry.line).answer.text

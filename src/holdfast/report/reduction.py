@@ -1,8 +1,6 @@
-"""Reduces the scores of a sample's repeats to one number, as the task's `reduce` specifies, and summarises over
-samples.
+"""Summaries of reduced scores, one value per sample, and the groups of samples.
 
-A missing score (failed repeat, no score) is missing, never wrong. A sample without a reduced value is left out of the
-summary and counted.
+A sample without a reduced value is left out of the summary and counted.
 
 Which samples share a group: several questions about one passage, translations of one question.
 
@@ -13,8 +11,7 @@ every sample of the task is its own group, and reports say so: losing the rows m
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,8 +21,7 @@ from holdfast import stats
 from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
-from holdfast.score import as_number
-from holdfast.spec import MEAN, Reduction
+from holdfast.spec import Reduction
 from holdfast.stats import Summary
 from holdfast.stats.intervals import LEVEL
 
@@ -52,6 +48,8 @@ class SampleGroups:
                     found.append((cell, [known.setdefault(name, name) for name in _names(run, cell, column)]))
                 except (OSError, JournalError):
                     self.unknown[cell.task] = _explain_unknown(column, "the rows cannot be read: see `holdfast verify`")
+        self.any = any(name for cell, names in found if cell.task not in self.unknown for name in names)
+        """Whether a sample has a group."""
         pairs = (zip(itertools.count(cell.first), names) for cell, names in found if cell.task not in self.unknown)
         self._left = itertools.chain.from_iterable(pairs)
         self._next = next(self._left, None)
@@ -70,8 +68,11 @@ def member_of(sample_id: str, group: str) -> Hashable:
 
 def with_groups(summary: Summary, samples: Collection[Hashable], members: Collection[Hashable]) -> Summary:
     """The summary with the number of groups, if samples share groups."""
-    groups = len(set(members))
-    return msgspec.structs.replace(summary, groups=groups) if groups < len(set(samples)) else summary
+    return with_group_count(summary, len(set(members)), len(set(samples)))
+
+
+def with_group_count(summary: Summary, groups: int, samples: int) -> Summary:
+    return msgspec.structs.replace(summary, groups=groups) if groups < samples else summary
 
 
 def _explain_unknown(column: str, why: str) -> str:
@@ -101,30 +102,7 @@ def _name(value: Any) -> str:
     return text if text.strip() else ""
 
 
-OF_LABELS = ("mode", "majority")
-"""The reducers that also accept labels."""
 _CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
-_PLAIN: dict[str, Callable[[Sequence[float | None]], float | None]] = {
-    MEAN: stats.mean,
-    "median": stats.median,
-    "mode": stats.mode,
-    "majority": stats.mode,
-    "max": stats.maximum,
-}
-_COUNTING: dict[str, Callable[..., float | None]] = {
-    "pass_at_k": stats.pass_at_k,
-    "pass_power_k": stats.pass_power_k,
-    "at_least": stats.at_least,
-}
-
-
-class Repeat(msgspec.Struct, frozen=True):
-    """One repeat: its score (None: no score), and what identifies its answer (None: unknown), which only cons@k
-    needs.
-    """
-
-    value: Any
-    answer: str | None = None
 
 
 class Reduced(msgspec.Struct, frozen=True):
@@ -137,53 +115,16 @@ class Reduced(msgspec.Struct, frozen=True):
     labels: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def summarise_reduced(
-    how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int, members: Mapping[str, Hashable]
-) -> Reduced:
-    """`samples`: the recorded repeats of each; up to `repeats`, the others are missing. `members`: the independent unit
-    of each sample.
-    """
-    values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
-    labels = Counter(each for each in values.values() if isinstance(each, str))
-    numbers = {sample: each for sample, each in values.items() if isinstance(each, float)}
-    summary = summarise_values(how, numbers, members)
-    return Reduced(how.label, summary, len(values) - len(numbers) - labels.total(), dict(labels.most_common()))
-
-
 def summarise_values(
     how: Reduction, values: Mapping[str, float], members: Mapping[str, Hashable], confidence: float = LEVEL
 ) -> stats.Summary:
-    """The summary of one value per sample. The interval of a probability is cut at 0 and 1."""
+    """The summary of one value per sample."""
     groups = [members.get(sample, sample) for sample in values]
-    summary = with_groups(stats.summarise(list(values.values()), groups, confidence), values, groups)
+    return bounded(how, with_groups(stats.summarise(list(values.values()), groups, confidence), values, groups))
+
+
+def bounded(how: Reduction, summary: Summary) -> Summary:
+    """Cut the interval of a probability at 0 and 1."""
     if how.name in _CHANCES and summary.low is not None and summary.high is not None:
         return msgspec.structs.replace(summary, low=max(summary.low, 0.0), high=min(summary.high, 1.0))
     return summary
-
-
-def reduced_value(how: Reduction, answers: Sequence[Repeat], repeats: int = 0) -> float | str | None:
-    """A number, the most frequent label, or None if there are too few scores."""
-    if how.name in OF_LABELS and any(isinstance(each.value, str) for each in answers):
-        return stats.mode_label([each.value if isinstance(each.value, str) else None for each in answers])
-    values: list[float | None] = [as_number(each.value) for each in answers]
-    values += [None] * (repeats - len(values))
-    if how.name == "cons_at_k":
-        return _most_frequent_right(how, answers)
-    if how.name in _PLAIN:
-        return _PLAIN[how.name](values)
-    return _COUNTING[how.name](values, k=how.k, threshold=how.threshold)
-
-
-def _most_frequent_right(how: Reduction, answers: Sequence[Repeat]) -> float | None:
-    """cons@k. Answers are equal up to surrounding blanks. None if equal answers have different scores, as a judge may
-    give.
-    """
-    given = [None if each.answer is None else each.answer.strip() for each in answers]
-    values = [as_number(each.value) for each in answers]
-    verdicts: dict[str, set[bool]] = {}
-    for answer, value in zip(given, values, strict=True):
-        if answer is not None and value is not None:
-            verdicts.setdefault(answer, set()).add(value >= how.threshold)
-    if any(len(each) > 1 for each in verdicts.values()):
-        return None
-    return stats.cons_at_k(given, values, how.k, how.threshold)

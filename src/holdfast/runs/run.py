@@ -254,12 +254,14 @@ class Run(OpenedRun):
         """
         standing = standing_of(self.place.folder)
         self.status()
-        found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
+        with contextlib.closing(Reader(self.place.journal)) as reader:
+            positions = self._index.positions(planned.o)
+            found = collect((reader.record_at(each.segment, each.offset) for each in positions), key)
         finished = found.finished
         prices = StoredSpec.of(self._index.story.spec).prices(parse_key(key).model)
         attempts = attempts_of(found, prices)
-        row = self._index.answer(key)
+        row = self._index.row(planned.o)
         status = row.status if row is not None else "unfinished"
         doing, text, lease = None, "", standing.lease
         if status == "unfinished" and standing.held:

@@ -32,6 +32,7 @@ from holdfast.state import Index, MadeRow
 _MAY_DIFFER = {SCORERS[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _TRANSIENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures caused by the process, not by the answer: scoring again may succeed."""
+_SHOWN = 5
 _finished = FactDecoder(SampleFinished)
 _given = FactDecoder(ScoreGiven)
 
@@ -209,18 +210,17 @@ def check_scores(place: RunLocation) -> ScoresChecked:
 
 
 def check_index(place: RunLocation, *, is_wrong: bool = False) -> list[str]:
-    """Compare the totals of the cached index with those of a rebuilt one. Returns a sentence if they differ. An index
-    that differs, or that the caller knows to be wrong (`is_wrong`), is removed.
+    """Compare all rows and totals of the cached index with those of a rebuilt one. Returns a sentence if they differ.
+    An index that differs, or that the caller knows to be wrong (`is_wrong`), is removed.
     """
     with contextlib.closing(Index(place.folder)) as index:
+        index.check()
         with contextlib.closing(Index(place.folder, kept=False, last=index.last_n)) as fresh:
-            expected = fresh.totals()
-        found = index.totals()
-        wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+            wrong = index.differences(fresh)
         if wrong or is_wrong:
             index.remove()
-    differences = (f"{name}: {found.get(name)} instead of {expected.get(name)}" for name in wrong)
-    return [f"the index was wrong and is rebuilt by the next command: {', '.join(differences)}"] if wrong else []
+    shown = ", ".join(wrong[:_SHOWN]) + (f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else "")
+    return [f"the index was wrong and is rebuilt by the next command: {shown}"] if wrong else []
 
 
 def _values(report: msgspec.Struct) -> Iterator[tuple[str, Any]]:

@@ -34,6 +34,11 @@ class Reduction(msgspec.Struct, frozen=True):
     answer: str = ""
 
     @property
+    def is_cons(self) -> bool:
+        """Whether it compares the answers themselves, not only their scores."""
+        return self.name == "cons_at_k"
+
+    @property
     def label(self) -> str:
         """The name in tables, such as `pass@5`."""
         if self.name not in _COUNTING:

@@ -15,10 +15,21 @@ from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import Stamps, identity_in, is_current, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
+from holdfast.state.totals import (
+    LONG,
+    ReducedTotals,
+    Reducing,
+    ScorerTotals,
+    Tally,
+    repeated,
+    score_totals,
+    stored_reducing,
+)
 
 __all__ = [
     "FOLDER_VARIABLE",
     "IN_USE",
+    "LONG",
     "AnswerRow",
     "Bits",
     "Catalogue",
@@ -31,10 +42,14 @@ __all__ = [
     "OpenJob",
     "Profile",
     "RecordHandlers",
+    "ReducedTotals",
+    "Reducing",
     "ScoreRow",
+    "ScorerTotals",
     "Stamps",
     "Standing",
     "Story",
+    "Tally",
     "Trail",
     "entry_path",
     "example_value",
@@ -49,6 +64,8 @@ __all__ = [
     "recorded_edits",
     "recorded_scores",
     "remove_stale",
+    "repeated",
+    "score_totals",
     "stamp_of",
     "stamp_of_file",
     "standing_by",
@@ -56,4 +73,5 @@ __all__ = [
     "status_by",
     "status_of",
     "step_gist",
+    "stored_reducing",
 ]

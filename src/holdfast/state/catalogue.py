@@ -8,13 +8,16 @@ the same time the last one wins; the next listing adds what was lost.
 import hashlib
 import logging
 import os
-import sqlite3
+
+import msgspec
 
 from holdfast.files import is_folder
 from holdfast.state.cache import identify
 from holdfast.state.snapshot import Snapshot, UnusableError
 
-_SCHEMA = "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WITHOUT ROWID;"
+_FORMAT = 2
+"""Of the catalogue's file. Raise it with every change."""
+_entries = msgspec.msgpack.Decoder(dict[str, tuple[str, bytes]])
 
 
 class Catalogue:
@@ -22,74 +25,44 @@ class Catalogue:
 
     def __init__(self, store: str, form: str) -> None:
         """`form`: a description of the summaries' fields; a catalogue with another form is replaced."""
-        self._store = store
-        version = int.from_bytes(hashlib.blake2b(form.encode(), digest_size=6).digest())
-        self._snapshot = Snapshot(identify("stores", store), version, _SCHEMA)
-        self._new: dict[str, tuple[str, bytes] | None] = {}
-        """Summaries to write; None removes a run."""
-        self._database: sqlite3.Connection | None = None
+        version = int.from_bytes(hashlib.blake2b(f"{_FORMAT} {form}".encode(), digest_size=6).digest())
+        self._snapshot = Snapshot(identify("stores", store), version)
+        self._entries: dict[str, tuple[str, bytes]] = {}
+        """By folder: the state of the run's files, and the encoded summary."""
+        self._changed = False
         try:
-            self._database = self._snapshot.open()
-        except UnusableError as error:
-            self._replace(str(error))
+            file = self._snapshot.open()
+            if file is not None:
+                file.close()
+                self._entries = _entries.decode(file.directory)
+        except (UnusableError, msgspec.MsgspecError) as error:
+            logging.getLogger("holdfast").warning("the list of the runs in %s %s; rebuilt", store, error)
+            self._snapshot.discard()
 
     def find(self, folder: str, stamp: str) -> bytes | None:
         """The summary of a run whose files are in exactly this state; None if there is none."""
-        if self._database is None:
-            return None
-        query = "SELECT told FROM runs WHERE folder = ? AND stamp = ?"
-        try:
-            row = self._database.execute(query, (_text(folder), stamp)).fetchone()
-        except sqlite3.Error as error:
-            self._replace(f"failed ({error})")
-            return None
-        return row[0] if row is not None and isinstance(row[0], bytes) else None
+        found = self._entries.get(_text(folder))
+        return found[1] if found is not None and found[0] == stamp else None
 
     def put(self, folder: str, stamp: str, summary: bytes) -> None:
-        self._new[_text(folder)] = (stamp, summary)
+        self._entries[_text(folder)] = (stamp, summary)
+        self._changed = True
 
     def keep_only(self, folders: set[str]) -> None:
         """Forget runs that no longer exist."""
-        if self._database is None:
-            return
-        try:
-            known = {row[0] for row in self._database.execute("SELECT folder FROM runs")}
-        except sqlite3.Error as error:
-            self._replace(f"failed ({error})")
-        else:
-            self._new |= dict.fromkeys(known - set(map(_text, folders)))
+        for gone in self._entries.keys() - set(map(_text, folders)):
+            del self._entries[gone]
+            self._changed = True
 
     def close(self) -> None:
+        writer = self._snapshot.begin() if self._changed else None
+        if writer is None:
+            return
         try:
-            if self._new and self._snapshot.path is not None:
-                self._write()
-        except sqlite3.Error as error:
-            self._replace(f"cannot be written ({error})")
-        finally:
-            self._snapshot.drop()
-            self._new = {}
-            if self._database is not None:
-                self._database.close()
-                self._database = None
-
-    def _write(self) -> None:
-        base = self._database
-        self._database = self._snapshot.begin(base)
-        if base is not None:
-            base.close()
-        for folder, added in self._new.items():
-            self._database.execute("DELETE FROM runs WHERE folder = ?", (folder,))
-            if added is not None:
-                self._database.execute("INSERT INTO runs VALUES (?, ?, ?)", (folder, *added))
-        self._database.commit()
-        self._snapshot.publish()
-
-    def _replace(self, why: str) -> None:
-        logging.getLogger("holdfast").warning("the list of the runs in %s %s; rebuilt", self._store, why)
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-        self._snapshot.discard()
+            writer.publish(msgspec.msgpack.encode(self._entries))
+        except OSError:
+            writer.drop()
+        self._changed = False
 
 
 def stamp_of(run: str) -> str:
@@ -114,5 +87,5 @@ def stamp_of(run: str) -> str:
 
 
 def _text(path: str) -> str:
-    """File names need not be Unicode; SQLite texts must be."""
+    """File names need not be Unicode; the keys of the catalogue must be."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

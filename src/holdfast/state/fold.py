@@ -74,6 +74,17 @@ class Bits:
         self.count += 1
         return True
 
+    def encode(self) -> bytes:
+        return bytes(self._bytes)
+
+    @classmethod
+    def of(cls, content: bytes) -> "Bits":
+        """The set that `encode` gave."""
+        found = cls()
+        found._bytes = bytearray(content)
+        found.count = int.from_bytes(content, "little").bit_count()
+        return found
+
     def discard(self, number: int) -> None:
         if number in self:
             self._bytes[number >> 3] &= ~(1 << (number & 7)) & 0xFF

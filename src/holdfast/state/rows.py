@@ -1,4 +1,4 @@
-"""The rows that the index returns: answers, scores, scores set by hand, and counts."""
+"""The rows of the index: answers, scores, scores set by hand, and counts. Pages store them as arrays."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _found = msgspec.json.Decoder(dict[str, str])
 _NOTHING = len(b"{}")
 
 
-class AnswerRow(msgspec.Struct, frozen=True):
+class AnswerRow(msgspec.Struct, frozen=True, array_like=True):
     """One key with its newest end, or its first answer."""
 
     o: int
@@ -25,20 +25,25 @@ class AnswerRow(msgspec.Struct, frozen=True):
     input_tokens: int
     output_tokens: int
     seconds: float
-    kind: str
-    message: str
-    used: bytes
+    kind: str = ""
+    message: str = ""
+    used: bytes = b"{}"
     """Usage by role of the attempt that counts, replayed steps included; JSON, because few callers decode it."""
-    marks: str
+    marks: str = ""
     """What is wrong with the answer, separated by spaces: see `Answer.marks`."""
-    looked: int
+    looked: int = 0
     """The version of the anomaly checks that last saw the answer; 0 if none did."""
-    anomalies: bytes
+    anomalies: bytes = b"{}"
     """What those checks found, by kind; JSON, because most answers have none."""
-    said: int
+    said: int = 0
     """A digest: the same for equal answers to the same sample of a task, in every repeat and of every model."""
-    characters: int
+    characters: int = 0
     """Of the answer's text."""
+
+    @property
+    def sample(self) -> str:
+        """Identifies the sample within its cell: the key without its repeat."""
+        return self.key.rpartition("/")[0]
 
     def found(self) -> dict[str, str]:
         return _found.decode(self.anomalies) if len(self.anomalies) > _NOTHING else {}
@@ -52,37 +57,68 @@ class ScoreRow(msgspec.Struct, frozen=True):
 
     o: int
     scorer: str
-    value: object
+    value: Any
     reason: str
     failure: str
     author: str = ""
     """Who set it by hand."""
+    last: bool = False
+    """It completes the scores of its answer."""
+    taken: bool = False
+    """It was copied from an earlier evaluation."""
 
 
-class EditRow(msgspec.Struct, frozen=True):
+class EditRow(msgspec.Struct, frozen=True, array_like=True):
     """A score that was set by hand. For an answer and a scorer the last one counts."""
 
     o: int
+    of: int
     scorer: str
-    value: object
+    encoded: bytes
+    """The value as JSON."""
     reason: str
     author: str
     at: str
-    position: Position
-    """Of its record."""
+    n: int
+    segment: int
+    at_byte: int
+
+    @property
+    def position(self) -> Position:
+        """Of its record."""
+        return Position(self.n, self.segment, self.at_byte)
+
+    @property
+    def value(self) -> Any:
+        return decode_value(self.encoded)
 
 
-class MadeRow(msgspec.Struct, frozen=True):
+class MadeRow(msgspec.Struct, frozen=True, array_like=True):
     """The score that a scorer itself gave. `last`: it completes the scores of this answer."""
 
+    o: int
+    of: int
     scorer: str
-    value: object
+    encoded: bytes
+    """The value as JSON."""
     reason: str
     failure: str
-    metadata: dict[str, Any]
+    metadata: bytes
+    """JSON, because few callers decode it."""
+    taken: bool
     last: bool
-    position: Position
-    """Of its record. `n` is 0 if the scorer gave no score and a person set one."""
+    n: int
+    segment: int
+    at_byte: int
+
+    @property
+    def position(self) -> Position:
+        """Of its record. Its number is 0 if the scorer gave no score and a person set one."""
+        return Position(self.n, self.segment, self.at_byte)
+
+    @property
+    def value(self) -> Any:
+        return decode_value(self.encoded)
 
 
 class EvaluationCounts(msgspec.Struct, frozen=True):
@@ -96,3 +132,11 @@ class EvaluationCounts(msgspec.Struct, frozen=True):
     """How many of the scores were set by hand."""
     taken: int = 0
     """How many of the scores were copied from earlier evaluations."""
+
+
+_FREQUENT: dict[bytes, Any] = {b"true": True, b"false": False, b"null": None}
+
+
+def decode_value(encoded: bytes) -> Any:
+    """A score's value from its JSON."""
+    return _FREQUENT[encoded] if encoded in _FREQUENT else msgspec.json.decode(encoded)

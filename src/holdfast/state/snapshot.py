@@ -1,22 +1,20 @@
-"""Derived SQLite databases in the cache, and whether the files that they were built from have changed.
+"""Derived files in the cache: blobs with checksums behind a directory, and whether the files that they were made from
+have changed.
 
-A snapshot is a SQLite database followed by a trailer: what it is derived from, its version, and a checksum over both.
-It never changes once it has its name. Opening reads the whole file once and compares the checksum, so no later query
-returns a damaged page, a changed value, or another run's rows. Readers open it as immutable: SQLite takes no locks, so
-readers never wait for each other. Changes are made in a private copy, which replaces the snapshot by a rename; readers
-that have the old file open keep reading it.
+A snapshot is a file of blobs, then its directory, then a trailer: what it is derived from, its version, and a checksum
+over directory and trailer. The directory has the checksum of each blob. Opening reads only the directory; a blob is
+verified when it is read. So no reader gets a changed byte or another run's rows, and opening costs the same for any
+number of blobs. A snapshot never changes once it has its name: a new one is written beside it and renamed, and readers
+that have the old file open keep reading it. Nobody takes a lock.
 
 A crash leaves the old snapshot, and a temporary file that `cache.make_room` removes.
 """
 
 import contextlib
 import os
-import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from io import FileIO
-from urllib.parse import quote
+from collections.abc import Mapping
 
 import msgspec
 import xxhash
@@ -28,8 +26,8 @@ from holdfast.state.cache import TEMPORARY_SUFFIX, Identity, entry_path, identif
 _MAGIC = b"holdfast-derived"
 _TAIL_BYTES = 4 + len(_MAGIC)
 _TRAILER_BYTES_MAX = 1 << 16
-_CHUNK = 1 << 20
-_MEMORY = ":memory:"
+_SPILL_BYTES = 32 << 20
+"""New blobs are kept in memory up to this size, then in a temporary file."""
 
 
 class UnusableError(Exception):
@@ -41,129 +39,179 @@ class Trailer(msgspec.Struct, frozen=True):
 
     version: int
     bytes: int
-    """Of the database in front of it."""
+    """Of blobs and directory in front of it."""
     identity: Identity
     digest: str = ""
-    """xxh3-128 of the database and of this trailer without its digest."""
+    """xxh3-128 of the directory and of this trailer without its digest."""
+    directory: int = 0
+    """Where the directory begins."""
+
+
+class Blob(msgspec.Struct, frozen=True, array_like=True):
+    """Where the bytes of a blob are, and their checksum. `spilled`: in a `Spill`, not in the file."""
+
+    offset: int
+    size: int
+    digest: int
+    """xxh3-64. Blobs with equal digests have equal bytes, for all practical purposes."""
+    spilled: bool = False
+
+
+class SnapshotReader:
+    """An open snapshot. It stays readable if its file is replaced or removed."""
+
+    def __init__(self, handle: int, directory: bytes) -> None:
+        self._handle = handle
+        self.directory = directory
+
+    def read(self, blob: Blob) -> bytes:
+        """UnusableError if the bytes are not those that were written."""
+        return _verified(os.pread(self._handle, blob.size, blob.offset), blob)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+class Spill:
+    """Blobs that no snapshot has yet: in memory while they are few, then in a temporary file without a name."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._memory: dict[int, bytes] = {}
+        self._held = 0
+        self._end = 0
+        self._handle: int | None = None
+
+    def write(self, content: bytes) -> Blob:
+        blob = Blob(self._end, len(content), xxhash.xxh3_64_intdigest(content), spilled=True)
+        self._end += len(content)
+        if self._held + len(content) > _SPILL_BYTES and self._write_to_file(content, blob.offset):
+            return blob
+        self._memory[blob.offset] = content
+        self._held += len(content)
+        return blob
+
+    def read(self, blob: Blob) -> bytes:
+        content = self._memory.get(blob.offset)
+        if content is not None and len(content) == blob.size:
+            return content
+        if self._handle is None:
+            raise UnusableError("is damaged (a part of it is missing)")
+        return _verified(os.pread(self._handle, blob.size, blob.offset), blob)
+
+    def close(self) -> None:
+        self._memory.clear()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _write_to_file(self, content: bytes, offset: int) -> bool:
+        """False if there is no space, or no folder: then memory has to do."""
+        try:
+            if self._handle is None:
+                self._handle, path = tempfile.mkstemp(TEMPORARY_SUFFIX, "spill.", self._folder)
+                os.unlink(path)
+            return os.pwrite(self._handle, content, offset) == len(content)
+        except OSError:
+            return False
 
 
 class Snapshot:
-    """One entry of the cache, opened by one reader. Not thread-safe."""
+    """One entry of the cache. Not thread-safe."""
 
-    def __init__(self, identity: Identity | None, version: int, schema: str) -> None:
-        """`identity`: None for a database in memory that is never saved."""
+    def __init__(self, identity: Identity | None, version: int) -> None:
+        """`identity`: None if nothing is to be kept."""
         self._identity = identity
         self._version = version
-        self._schema = schema
-        self._path = None if identity is None else entry_path(identity.kind, f"{identity.name}.db")
-        self._private: str | None = None
-        """The temporary file that is being written, until it is published."""
-
-    @property
-    def path(self) -> str | None:
+        self.path = None if identity is None else entry_path(identity.kind, f"{identity.name}.db")
         """None if there is no usable cache."""
-        return self._path
 
-    def open(self) -> sqlite3.Connection | None:
-        """The verified database, read-only; None if there is none. UnusableError if it exists and is wrong."""
-        if self._path is None:
+    def open(self) -> SnapshotReader | None:
+        """The snapshot with its verified directory; None if there is none. UnusableError if it exists and is wrong."""
+        if self.path is None:
             return None
         try:
-            while (database := self._open_verified(self._path)) is None:
-                pass  # another process replaced it after SQLite opened it: try again
+            handle = open_own_file(self.path)
         except FileNotFoundError:
             return None
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise UnusableError(f"cannot be read ({error})") from error
-        mark_used(self._path)
-        return database
-
-    def begin(self, base: sqlite3.Connection | None = None, *, in_memory: bool = False) -> sqlite3.Connection:
-        """A private database to write to: a copy of `base`, or an empty one. In memory if no file can be written."""
-        self.drop()
-        if self._path is not None and not in_memory:
-            try:
-                return self._begin_file(self._path, base)
-            except (OSError, sqlite3.Error):
-                self.drop()
-        database = sqlite3.connect(_MEMORY)
-        self._fill(database, base)
-        return database
-
-    def publish(self) -> None:
-        """Give the private database its name. The connection to it stays usable, but must not write any more."""
-        if self._private is None or self._path is None or self._identity is None:
-            return
         try:
-            with open(self._private, "r+b", buffering=0) as file:
-                seal(file, Trailer(self._version, os.fstat(file.fileno()).st_size, self._identity))
-            os.replace(self._private, self._path)  # no fsync: after a power loss a torn file fails its checksum
-            self._private = None
-            make_room(os.path.dirname(os.path.dirname(self._path)), keep=self._path)
-        except OSError:
-            self.drop()
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode):
+                raise UnusableError("is not a regular file")
+            reader = SnapshotReader(handle, self._read_directory(handle, about.st_size))
+        except OSError as error:
+            os.close(handle)
+            raise UnusableError(f"cannot be read ({error})") from error
+        except BaseException:
+            os.close(handle)
+            raise
+        mark_used(self.path)
+        return reader
 
-    def drop(self) -> None:
-        """Remove the private file's name. An open connection to it stays usable."""
-        if self._private is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._private)
-            self._private = None
+    def begin(self) -> "SnapshotWriter | None":
+        """A new file, to be published in place of the old one; None if there is no cache or no file can be created."""
+        if self.path is None or self._identity is None:
+            return None
+        try:
+            return SnapshotWriter(self.path, self._identity, self._version)
+        except OSError:
+            return None
 
     def discard(self) -> None:
         """Remove a snapshot that cannot be used."""
-        if self._path is not None:
-            remove_entry(self._path)
+        if self.path is not None:
+            remove_entry(self.path)
 
-    def _open_verified(self, path: str) -> sqlite3.Connection | None:
-        """None if the file that SQLite opened is not the one that was verified."""
-        before = os.lstat(path)
-        if not stat.S_ISREG(before.st_mode):
-            raise UnusableError("is not a regular file")
-        database = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)
-        try:
-            with _opened(path) as file:
-                about = os.fstat(file)
-                if (about.st_dev, about.st_ino) == (before.st_dev, before.st_ino):
-                    self._verify(file, about.st_size)
-                    return database
-        except BaseException:
-            database.close()
-            raise
-        database.close()
-        return None
-
-    def _verify(self, file: int, size: int) -> None:
-        trailer = read_trailer(file, size)
+    def _read_directory(self, handle: int, size: int) -> bytes:
+        trailer = read_trailer(handle, size)
         if trailer is None:
             raise UnusableError("is damaged (it has no readable end)")
         if trailer.version != self._version:
             raise UnusableError("was written by another version")
         if trailer.identity != self._identity:
             raise UnusableError("belongs to something else")
-        if _digest(file, trailer) != trailer.digest:
+        directory = os.pread(handle, trailer.bytes - trailer.directory, trailer.directory)
+        if _digest(directory, trailer) != trailer.digest:
             raise UnusableError("is damaged (its checksum does not match)")
+        return directory
 
-    def _begin_file(self, path: str, base: sqlite3.Connection | None) -> sqlite3.Connection:
-        folder, name = os.path.split(path)
-        handle, self._private = tempfile.mkstemp(TEMPORARY_SUFFIX, f"{name}.", folder)
-        os.close(handle)
-        database = sqlite3.connect(self._private)
-        try:
-            # No other process knows the file, and any error discards it: no locks, no rollback journal, no syncs.
-            for setting in ("locking_mode = EXCLUSIVE", "journal_mode = OFF", "synchronous = OFF"):
-                database.execute(f"PRAGMA {setting}")
-            self._fill(database, base)
-        except BaseException:
-            database.close()
-            raise
-        return database
 
-    def _fill(self, database: sqlite3.Connection, base: sqlite3.Connection | None) -> None:
-        if base is None:
-            database.executescript(f"BEGIN; {self._schema} COMMIT;")
-        else:
-            base.backup(database)
+class SnapshotWriter:
+    """A snapshot that is being written, in a temporary file. Every OSError leaves the old snapshot in place."""
+
+    def __init__(self, path: str, identity: Identity, version: int) -> None:
+        self._path = path
+        self._identity = identity
+        self._version = version
+        handle, self._private = tempfile.mkstemp(TEMPORARY_SUFFIX, f"{os.path.basename(path)}.", os.path.dirname(path))
+        self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+        self._at = 0
+
+    def add(self, content: bytes, digest: int) -> Blob:
+        self._file.write(content)
+        blob = Blob(self._at, len(content), digest)
+        self._at += len(content)
+        return blob
+
+    def publish(self, directory: bytes) -> None:
+        """Write directory and trailer, and give the file its name. No fsync: after a power loss a torn file fails its
+        checksums.
+        """
+        trailer = Trailer(self._version, self._at + len(directory), self._identity, "", self._at)
+        self._file.write(directory)
+        self._file.write(seal(directory, trailer))
+        self._file.close()
+        os.replace(self._private, self._path)
+        make_room(os.path.dirname(os.path.dirname(self._path)), keep=self._path)
+
+    def drop(self) -> None:
+        """Remove the temporary file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._private)
 
 
 def read_trailer(file: int, size: int) -> Trailer | None:
@@ -177,24 +225,29 @@ def read_trailer(file: int, size: int) -> Trailer | None:
         trailer = msgspec.json.decode(encoded, type=Trailer)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    is_canonical = msgspec.json.encode(trailer) == encoded
-    return trailer if is_canonical and trailer.bytes == size - _TAIL_BYTES - length else None
+    # An older version wrote no `directory`; its files are recognized by their version.
+    fits = trailer.bytes == size - _TAIL_BYTES - length and 0 <= trailer.directory <= trailer.bytes
+    return trailer if fits else None
 
 
-def seal(file: FileIO, trailer: Trailer) -> None:
-    """Write the trailer, with the checksum, behind the database."""
-    encoded = msgspec.json.encode(msgspec.structs.replace(trailer, digest=_digest(file.fileno(), trailer)))
-    file.seek(trailer.bytes)
-    file.write(encoded + len(encoded).to_bytes(4, "big") + _MAGIC)
+def seal(directory: bytes, trailer: Trailer) -> bytes:
+    """The encoded trailer with its checksum."""
+    encoded = msgspec.json.encode(msgspec.structs.replace(trailer, digest=_digest(directory, trailer)))
+    return encoded + len(encoded).to_bytes(4, "big") + _MAGIC
 
 
 def identity_in(path: str) -> Identity | None:
     """The identity in a snapshot's trailer; None if the file is not a snapshot. The content is not verified."""
     try:
-        with _opened(path) as file:
-            trailer = read_trailer(file, os.fstat(file).st_size)
+        handle = open_own_file(path)
     except OSError:
         return None
+    try:
+        trailer = read_trailer(handle, os.fstat(handle).st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
     return None if trailer is None else trailer.identity
 
 
@@ -203,23 +256,16 @@ def is_current(identity: Identity) -> bool:
     return identify(identity.kind, identity.folder, identity.uid) == identity
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    handle = open_own_file(path)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+def _verified(content: bytes, blob: Blob) -> bytes:
+    if len(content) != blob.size or xxhash.xxh3_64_intdigest(content) != blob.digest:
+        raise UnusableError("is damaged (a checksum does not match)")
+    return content
 
 
-def _digest(file: int, trailer: Trailer) -> str:
-    """Of the first `trailer.bytes` bytes of a file and the trailer itself."""
+def _digest(directory: bytes, trailer: Trailer) -> str:
     state = xxhash.xxh3_128(msgspec.json.encode(msgspec.structs.replace(trailer, digest="")))
-    at = 0
-    while at < trailer.bytes and (piece := os.pread(file, min(_CHUNK, trailer.bytes - at), at)):
-        state.update(piece)
-        at += len(piece)
-    return state.hexdigest() if at == trailer.bytes else ""
+    state.update(directory)
+    return state.hexdigest()
 
 
 Stamps = dict[str, str]

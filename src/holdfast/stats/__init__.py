@@ -14,7 +14,16 @@ from holdfast.lazy import lazy_exports
 from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
 from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
-from holdfast.stats.intervals import Summary, paired_difference, student, summarise, wilson
+from holdfast.stats.intervals import (
+    GroupSums,
+    Summary,
+    paired_difference,
+    student,
+    sum_groups,
+    summarise,
+    summarise_sums,
+    wilson,
+)
 from holdfast.stats.power import (
     Design,
     VarianceSplit,
@@ -58,6 +67,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "BoundedMean",
     "Design",
+    "GroupSums",
     "NormalMixture",
     "PairedTest",
     "Pairs",
@@ -101,7 +111,9 @@ __all__ = [
     "samples_needed",
     "split_variance",
     "student",
+    "sum_groups",
     "summarise",
+    "summarise_sums",
     "tied_ranks",
     "wilcoxon_test",
     "wilson",

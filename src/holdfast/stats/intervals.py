@@ -28,6 +28,8 @@ from holdfast.stats.values import (
 )
 
 LEVEL = 0.95
+_NOISE = 1e-14
+"""Relative differences up to this are rounding."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -50,22 +52,93 @@ class _Group(msgspec.Struct, gc=False):
     agrees: bool
 
 
-def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
-    """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
-    require_confidence(confidence)
+class GroupSums(msgspec.Struct, frozen=True, array_like=True):
+    """What a summary needs of some groups: sums over them. The sums of disjoint sets of groups give the same summary as
+    all values at once, so a large set can be summed up in parts.
+
+    The squares are of deviations from `center`, the mean of these values, not from 0: large values that differ little
+    would lose all digits otherwise.
+    """
+
+    n: int = 0
+    """How many values."""
+    total: float = 0.0
+    groups: int = 0
+    center: float = 0.0
+    squares: float = 0.0
+    """The sum of d * d over groups, where d is the sum of the deviations from `center` within a group."""
+    products: float = 0.0
+    """The sum of d * size."""
+    sizes: float = 0.0
+    """The sum of size * size."""
+    ones: int = 0
+    """How many groups have a sum above 0."""
+    smallest: int = 0
+    largest: int = 0
+    """Sizes of groups."""
+    agrees: bool = True
+    """Whether every group is all 0 or all 1."""
+    binary: bool = True
+    """Whether every value is 0 or 1."""
+
+    def squares_around(self, mean: float) -> float:
+        """The sum of squared deviations of groups from another center."""
+        shift = self.center - mean
+        if abs(shift) <= _NOISE * abs(mean):
+            return self.squares
+        return max(self.squares + shift * (2 * self.products + shift * self.sizes), 0.0)
+
+
+def sum_groups(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> GroupSums:
+    """`groups[i]` names the group of `values[i]`; without groups every value is its own group."""
     require_groups(values, groups)
     require_finite(values)
-    n = len(values)
+    if not values:
+        return GroupSums()
+    total, binary = math.fsum(values), set(values) <= {0, 1}
+    if binary and groups is None:
+        return _sum_binary(len(values), round(total))
+    center = total / len(values)
+    clusters = _clusters(values, groups)
+    sizes = [group.size for group in clusters]
+    deviations = [_deviation(group, center) for group in clusters]
+    return GroupSums(
+        n=len(values),
+        total=total,
+        groups=len(clusters),
+        center=center,
+        squares=math.fsum(each * each for each in deviations),
+        products=math.fsum(each * size for each, size in zip(deviations, sizes, strict=True)),
+        sizes=float(sum(size * size for size in sizes)),
+        ones=sum(group.total > 0 for group in clusters),
+        smallest=min(sizes),
+        largest=max(sizes),
+        agrees=all(group.agrees for group in clusters),
+        binary=binary,
+    )
+
+
+def _sum_binary(n: int, ones: int) -> GroupSums:
+    """The most frequent case, without looking at each value: right or wrong, one answer per sample."""
+    center = ones / n
+    high, low = 1.0 - center, -center
+    squares, products = ones * high * high + (n - ones) * low * low, ones * high + (n - ones) * low
+    return GroupSums(n, float(ones), n, center, squares, products, float(n), ones, 1, 1)
+
+
+def summarise_sums(parts: Sequence[GroupSums], confidence: float = LEVEL) -> Summary:
+    """Mean, standard error and interval of all groups together. No group may be in two parts."""
+    require_confidence(confidence)
+    parts = [part for part in parts if part.n]
+    n, count = sum(part.n for part in parts), sum(part.groups for part in parts)
     if n == 0:
         return Summary(0)
-    mean = math.fsum(values) / n
-    clusters = _clusters(values, groups)
-    if len(clusters) < 2:  # one observation shows no variation
+    mean = math.fsum(part.total for part in parts) / n
+    if count < 2:  # one observation shows no variation
         return Summary(n, mean)
-    count = len(clusters)
-    squares = math.fsum(_deviation(group, mean) ** 2 for group in clusters)
+    squares = math.fsum(part.squares_around(mean) for part in parts)
     error = math.sqrt(squares * count / (count - 1)) / n
-    right = _successes(clusters)
+    right = _successes(parts, count)
     tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
         low, high = _wilson(right, count, tail)
@@ -73,9 +146,14 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
         return Summary(n, mean, error)
     else:
         low, high = _student(mean, error, count - 1, tail)
-        if all(value in (0, 1) for value in values):  # a proportion
+        if all(part.binary for part in parts):  # a proportion
             low, high = max(low, 0.0), min(high, 1.0)
     return Summary(n, mean, error, low, high)
+
+
+def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
+    """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
+    return summarise_sums([sum_groups(values, groups)], confidence)
 
 
 def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
@@ -121,18 +199,18 @@ def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> lis
 def _deviation(group: _Group, mean: float) -> float:
     """Without floating-point noise: three times 0.1 does not vary."""
     found = group.total - group.size * mean
-    return found if abs(found) > 1e-14 * abs(group.total) else 0.0
+    return found if abs(found) > _NOISE * abs(group.total) else 0.0
 
 
-def _successes(clusters: Sequence[_Group]) -> int | None:
+def _successes(parts: Sequence[GroupSums], count: int) -> int | None:
     """How many groups are all 1, if every group is all 1 or all 0, and they have one size or are all equal; else
     None.
     """
-    if not all(group.agrees for group in clusters):
+    if not all(part.agrees for part in parts):
         return None
-    ones = sum(group.total > 0 for group in clusters)
-    one_size = all(group.size == clusters[0].size for group in clusters)
-    return ones if one_size or ones in (0, len(clusters)) else None
+    ones = sum(part.ones for part in parts)
+    one_size = min(part.smallest for part in parts) == max(part.largest for part in parts)
+    return ones if one_size or ones in (0, count) else None
 
 
 def _wilson(successes: int, n: int, tail: float) -> tuple[float, float]:

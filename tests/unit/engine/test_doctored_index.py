@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -18,17 +18,16 @@ from holdfast.records.facts import ScoringStarted
 from holdfast.runs import Run
 from holdfast.runs.scoring import Edit, edited
 from holdfast.state import Index, recorded_answer
-from tests.caches import doctored, index_file
+from tests.caches import Change, set_row, tamper
 from tests.unit.state.stories import finished, fold_of, new_run, score, started
 
-LIES: dict[str, str] = {
-    "another number": "UPDATE {table} SET n = n + 1",
-    "another place": "UPDATE {table} SET at_byte = at_byte + 1",
-    "another segment": "UPDATE {table} SET segment = 7",
-    "beyond the end": "UPDATE {table} SET at_byte = 9223372036854775807",
-    "before the beginning": "UPDATE {table} SET segment = -1, at_byte = -5",
-    "the record of another": "UPDATE {table} SET (n, segment, at_byte) = "
-    "(SELECT n, segment, at_byte FROM {table} other WHERE other.o = 1 - {table}.o LIMIT 1)",
+LIES: dict[str, Change] = {
+    "another number": lambda row: msgspec.structs.replace(row, n=row.n + 1),
+    "another place": lambda row: msgspec.structs.replace(row, at_byte=row.at_byte + 1),
+    "another segment": set_row(segment=7),
+    "beyond the end": set_row(at_byte=(1 << 63) - 1),
+    "before the beginning": set_row(segment=-1, at_byte=-5),
+    "the record of another": lambda row: row,
 }
 
 
@@ -44,18 +43,14 @@ def run(tmp_path: Path) -> str:
     return new_run(tmp_path, [started(2), finished(0), finished(1), evaluation, *scores])
 
 
-def lie(run: str, change: str) -> None:
-    Index(run).close()
-    with doctored(index_file(run)) as database:
-        _all_at_once(database, change) if "SELECT" in change else database.execute(change)
-
-
-def _all_at_once(database: sqlite3.Connection, change: str) -> None:
-    """Exchange the rows' places: an UPDATE would see its own changes."""
-    table = change.split()[1]
-    rows = database.execute(f"SELECT o, n, segment, at_byte FROM {table} ORDER BY o").fetchall()
-    for (o, *_), (_, *place) in zip(rows, reversed(rows), strict=True):
-        database.execute(f"UPDATE {table} SET n = ?, segment = ?, at_byte = ? WHERE o = ?", (*place, o))
+def lie(run: str, table: str, name: str) -> None:
+    if name != "the record of another":
+        tamper(run, table, LIES[name])
+        return
+    with contextlib.closing(Index(run)) as index:
+        rows = list(index.answers()) if table == "answers" else [row for _, row in index.made("one")]
+    places = {row.o: {"n": row.n, "segment": row.segment, "at_byte": row.at_byte} for row in rows}
+    tamper(run, table, lambda row: msgspec.structs.replace(row, **places[1 - row.o]))
 
 
 def taken_over(run: str) -> dict[str, KeptScores]:
@@ -73,29 +68,30 @@ def taken_over(run: str) -> dict[str, KeptScores]:
     return asyncio.run(find())
 
 
-@pytest.mark.parametrize("change", LIES.values(), ids=LIES)
-def test_a_score_without_its_record_is_not_taken_over(run: str, change: str) -> None:
+@pytest.mark.parametrize("name", LIES)
+def test_a_score_without_its_record_is_not_taken_over(run: str, name: str) -> None:
     assert [each.value for each in taken_over(run)["right"].scores] == [True], "the control"
-    lie(run, change.format(table="scores"))
+    lie(run, "scores", name)
     assert taken_over(run)["right"].scores == ()
 
 
 def test_the_value_that_is_taken_over_is_the_records(run: str) -> None:
-    lie(run, "UPDATE scores SET value = CAST('false' AS BLOB), reason = 'forged', metadata = CAST('{\"x\":1}' AS BLOB)")
+    tamper(run, "scores", set_row(encoded=b"false", reason="forged", metadata=b'{"x":1}'))
     (found,) = taken_over(run)["right"].scores
     assert (found.value, found.reason, found.metadata) == (True, "", {})
 
 
-@pytest.mark.parametrize(
-    "change", [*LIES.values(), "UPDATE answers SET key = 'task/model/s9/1'"], ids=[*LIES, "another key"]
-)
-def test_an_answer_without_its_record_is_not_believed(run: str, change: str) -> None:
+@pytest.mark.parametrize("name", [*LIES, "another key"])
+def test_an_answer_without_its_record_is_not_believed(run: str, name: str) -> None:
     def first() -> object:
         with contextlib.closing(Index(run)) as index, contextlib.closing(Reader(journal_folder(run))) as reader:
             return recorded_answer(reader, next(index.answers()))
 
     assert first() is not None, "the control"
-    lie(run, change.format(table="answers"))
+    if name == "another key":
+        tamper(run, "answers", set_row(key="task/model/s9/1"))
+    else:
+        lie(run, "answers", name)
     assert first() is None
 
 
@@ -104,19 +100,21 @@ def good(sample: holdfast.Sample, answer: holdfast.Answer) -> bool:
     return True
 
 
-DOCTORED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "answer": ("UPDATE answers SET n = n + 1", lambda found: found is None),
-    "score": ("UPDATE scores SET at_byte = at_byte + 1", lambda found: found is None),
-    "kind of the value": ("UPDATE scores SET value = CAST('\"good\"' AS BLOB)", lambda found: found is True),
+DOCTORED: dict[str, tuple[str, Change, Callable[[Any], bool]]] = {
+    "answer": ("answers", LIES["another number"], lambda found: found is None),
+    "score": ("scores", LIES["another place"], lambda found: found is None),
+    "kind of the value": ("scores", set_row(encoded=b'"good"'), lambda found: found is True),
 }
 
 
-@pytest.mark.parametrize(("change", "expected"), DOCTORED.values(), ids=DOCTORED)
-def test_a_score_set_by_hand_rests_on_the_journal(tmp_path: Path, change: str, expected: Callable[[Any], bool]) -> None:
+@pytest.mark.parametrize(("table", "change", "expected"), DOCTORED.values(), ids=DOCTORED)
+def test_a_score_set_by_hand_rests_on_the_journal(
+    tmp_path: Path, table: str, change: Change, expected: Callable[[Any], bool]
+) -> None:
     task = holdfast.Task("t", [{"id": "a", "q": "?"}], "{q}", scorers=[good])
     holdfast.run(task, models=["mock/m"], store=str(tmp_path), id="r").close()
     place = Run.find(str(tmp_path), "r").place
-    lie(place.folder, change)
+    tamper(place.folder, table, change)
     with Run(place) as run:
         try:
             found = edited(run, Edit("t/m/a/1", "good", "true", "why", "ann")).value

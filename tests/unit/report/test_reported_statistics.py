@@ -16,16 +16,17 @@ from holdfast.models import Request as Asking
 from holdfast.records import draft
 from holdfast.records.facts import AnomaliesRechecked
 from holdfast.records.samples import Answer, Sample
-from holdfast.report import cells, reduction
-from holdfast.report.reduction import Repeat, reduced_value
+from holdfast.report import cells
 from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
 from holdfast.score import scorer
 from holdfast.score.anomalies import ANOMALIES_VERSION
+from holdfast.score.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
+from holdfast.state import totals
 from holdfast.stats import summarise
 from tests import oracle
-from tests.caches import tamper
+from tests.caches import Change, index_file, set_row, tamper
 from tests.journals import flipped, write_session
 from tests.oracle import check_reports, formulas
 from tests.oracle.formulas import Defined, Given
@@ -103,9 +104,13 @@ def test_a_mistake_in_a_reducer_is_found(place: RunLocation, monkeypatch: pytest
         value = reduced_value(how, *rest)
         return value / 2 if how.name == way and isinstance(value, float) else value
 
-    monkeypatch.setattr(reduction, "reduced_value", half)
+    monkeypatch.setattr(totals, "reduced_value", half)
+    index_file(place.folder).unlink(missing_ok=True)  # it has the right values
     (label,) = {each.label for each in reductions([*WAYS, BY_LABEL]) if each.name == way} - {"cons@2 by panel.tone"}
-    found = check_reports(place).differences
+    try:
+        found = check_reports(place).differences
+    finally:
+        index_file(place.folder).unlink()
     assert any(f"panel.right: {label}: mean" in each for each in found), found
     assert all(f": {label}" in each for each in found)
 
@@ -117,23 +122,31 @@ def test_a_mistake_in_an_agreement_is_found(place: RunLocation, monkeypatch: pyt
     assert "agreement on panel.clear" in found
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ("UPDATE answers SET found = CAST('{}' AS BLOB) WHERE found != CAST('{}' AS BLOB)", "anomalies.refusal"),
-        ("UPDATE answers SET said = o", "anomalies.identical"),
-        ("UPDATE answers SET said = o", "anomalies.scores_differ"),
-        ("UPDATE answers SET looked = 0 WHERE o < 2", "unlooked: the report says 2, the journal 0"),
-        (
-            "UPDATE scores SET value = CAST('true' AS BLOB) WHERE scorer = 'panel.right'",
-            "scorers[panel.right].reduced[pass@2].summary.mean",
-        ),
-        ("UPDATE scores SET value = CAST('5' AS BLOB) WHERE scorer = 'panel.clear.b'", "agreement[panel.clear].alpha"),
-        ("UPDATE scores SET failure = '' WHERE failure != ''", "scorers[panel].failures"),
-    ],
-)
-def test_an_index_that_was_tampered_with_is_found(copied: RunLocation, change: str, path: str) -> None:
-    tamper(copied.folder, change)
+def own_digest(row: Any) -> Any:
+    return msgspec.structs.replace(row, said=row.o)
+
+
+TAMPERED: list[tuple[str, Change, Callable[[Any], bool], str]] = [
+    ("answers", set_row(anomalies=b"{}"), lambda row: row.anomalies != b"{}", "anomalies.refusal"),
+    ("answers", own_digest, lambda row: True, "anomalies.identical"),
+    ("answers", own_digest, lambda row: True, "anomalies.scores_differ"),
+    ("answers", set_row(looked=0), lambda row: row.o < 2, "unlooked: the report says 2, the journal 0"),
+    (
+        "scores",
+        set_row(encoded=b"true"),
+        lambda row: row.scorer == "panel.right",
+        "scorers[panel.right].reduced[pass@2].summary.mean",
+    ),
+    ("scores", set_row(encoded=b"5"), lambda row: row.scorer == "panel.clear.b", "agreement[panel.clear].alpha"),
+    ("scores", set_row(failure=""), lambda row: row.failure != "", "scorers[panel].failures"),
+]
+
+
+@pytest.mark.parametrize(("table", "change", "where", "path"), TAMPERED)
+def test_an_index_that_was_tampered_with_is_found(
+    copied: RunLocation, table: str, change: Change, where: Callable[[Any], bool], path: str
+) -> None:
+    tamper(copied.folder, table, change, where)
     for found in (check_reports(copied).differences, check_scores(copied).differences):
         assert found
     assert any(path in each for each in found), found
@@ -178,7 +191,7 @@ def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
     with Run(place) as run:
         assert run.report().cells[0].anomalies == {"slow": 1}
     assert check_reports(place).differences == []
-    tamper(place.folder, "UPDATE answers SET seconds = 1 WHERE o = 7")
+    tamper(place.folder, "answers", set_row(seconds=1.0), lambda row: row.o == 7)
     assert any("anomaly slow: the report says 0, the journal 1" in each for each in check_reports(place).differences)
 
 

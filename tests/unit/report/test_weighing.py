@@ -12,7 +12,7 @@ from holdfast.report.compare.gate import GateRule, judge_against, judge_level
 from holdfast.report.compare.leaderboard import leaderboards
 from holdfast.report.compare.sides import SideAnswers, choose_measures, sides_of
 from holdfast.report.costs import Cost
-from holdfast.report.reduction import Repeat, reduced_value
+from holdfast.score.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import sqlite3
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -20,7 +19,8 @@ from holdfast.journal.start_copy import START_FILE
 from holdfast.runs import RunLocation, execute, extend, find_run, new_run_location
 from holdfast.runs.fork import remove_leftovers
 from holdfast.runs.store.doctor import examine, fix
-from tests.caches import doctored, index_file
+from holdfast.state import Index
+from tests.caches import index_file
 from tests.e2e.commands import call
 from tests.journals import tree_of
 from tests.unit.engine.runs import Asked, given, go, rows
@@ -268,16 +268,10 @@ def test_a_damaged_index_is_no_obstacle_and_is_made_again(tmp_path: Path, conten
     index_file(place.folder).write_bytes(content)
     fixed_findings(tmp_path)
     assert findings(tmp_path) == []
-    with doctored(index_file(place.folder)) as database:
-        assert database.execute("SELECT count(*) FROM answers").fetchone() == (ROWS,)
-
-
-def test_a_locked_index_is_no_obstacle(tmp_path: Path) -> None:
-    place = interrupted(tmp_path)
-    findings(tmp_path)
-    with contextlib.closing(sqlite3.connect(index_file(place.folder))) as database:
-        database.execute("BEGIN EXCLUSIVE")
-        assert [found.run for found in findings(tmp_path)] == ["cut"]
+    kept = index_file(place.folder).stat()
+    with contextlib.closing(Index(place.folder)) as index:
+        assert index.finished == ROWS
+    assert index_file(place.folder).stat().st_ino == kept.st_ino, "it is used as it is"
 
 
 def test_a_run_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """`verify --scores` compares reports of the cached index with those of a rebuilt one, and scores answers again."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +17,7 @@ from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import ScoresChecked, check_index, check_scores
 from holdfast.score import SCORERS as SCORER_TABLE
 from holdfast.state import Index
-from tests.caches import doctored, index_file, tamper
+from tests.caches import Change, doctor, index_file, set_row, tamper
 from tests.journals import write_session
 from tests.unit.engine.runs import Asked, folder, given, go, records, rows
 from tests.unit.report.test_reported_counts import ran
@@ -37,28 +39,48 @@ def copied(whole: RunLocation, tmp_path: Path) -> RunLocation:
     return place
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            "UPDATE scores SET value = CAST('1.0' AS BLOB) WHERE scorer = 'mixed.grade' AND o = 0",
-            "cells[task/a].scorers[mixed.grade].summary.mean",
-        ),
-        (
-            "DELETE FROM scores WHERE scorer = 'exact_match' AND o = 0",
-            "scorers[exact_match].summary.n: the report says 14",
-        ),
-        ("UPDATE scores SET failure = '' WHERE failure != ''", "scorers[mixed].failures: the report says 0"),
-        ("UPDATE scores SET value = CAST('\"good\"' AS BLOB) WHERE scorer = 'mixed.tone'", "labels.bad"),
-        ("UPDATE answers SET status = 'failed', kind = 'odd' WHERE o = 0", "finished: the report says 14"),
-        ("UPDATE answers SET output_tokens = 21 WHERE o = 0", "output_tokens: the report says 301, the journal 300"),
-        ("UPDATE answers SET seconds = seconds + 1 WHERE o = 0", "cells[task/a].seconds: "),
-        ("UPDATE answers SET marks = '' WHERE marks != ''", "marks.truncated: the report says nothing, the journal 3"),
-        ("UPDATE answers SET kind = 'timeout' WHERE kind = 'solver'", "failures.timeout"),
-    ],
-)
-def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunLocation, change: str, told: str) -> None:
-    tamper(copied.folder, change)
+def at_first(row: Any) -> bool:
+    return bool(row.o == 0)
+
+
+TAMPERED: list[tuple[str, Change, Callable[[Any], bool], str]] = [
+    (
+        "scores",
+        set_row(encoded=b"1.0"),
+        lambda row: row.scorer == "mixed.grade" and row.o == 0,
+        "cells[task/a].scorers[mixed.grade].summary.mean",
+    ),
+    (
+        "scores",
+        lambda row: None,
+        lambda row: row.scorer == "exact_match" and row.o == 0,
+        "scorers[exact_match].summary.n: the report says 14",
+    ),
+    ("scores", set_row(failure=""), lambda row: row.failure != "", "scorers[mixed].failures: the report says 0"),
+    ("scores", set_row(encoded=b'"good"'), lambda row: row.scorer == "mixed.tone", "labels.bad"),
+    ("answers", set_row(status="failed", kind="odd"), at_first, "finished: the report says 14"),
+    ("answers", set_row(output_tokens=21), at_first, "output_tokens: the report says 301, the journal 300"),
+    (
+        "answers",
+        lambda row: msgspec.structs.replace(row, seconds=row.seconds + 1),
+        at_first,
+        "cells[task/a].seconds: ",
+    ),
+    (
+        "answers",
+        set_row(marks=""),
+        lambda row: row.marks != "",
+        "marks.truncated: the report says nothing, the journal 3",
+    ),
+    ("answers", set_row(kind="timeout"), lambda row: row.kind == "solver", "failures.timeout"),
+]
+
+
+@pytest.mark.parametrize(("table", "change", "where", "told"), TAMPERED)
+def test_an_index_that_was_tampered_with_is_found_and_rebuilt(
+    copied: RunLocation, table: str, change: Change, where: Callable[[Any], bool], told: str
+) -> None:
+    tamper(copied.folder, table, change, where)
     found = check_scores(copied).differences
     assert any(told in each for each in found), found
     check_index(copied, is_wrong=True)
@@ -68,12 +90,14 @@ def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunLocatio
 def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunLocation) -> None:
     place = copied
     Index(place.folder).close()
-    with doctored(index_file(place.folder)) as database:
-        (raw,) = database.execute("SELECT value FROM meta WHERE name = 'story'").fetchone()
-        story = msgspec.json.decode(raw)
-        story["steps"] += 1
-        story["bills"]["task/a"][""]["usage"]["input_tokens"] += 5
-        database.execute("UPDATE meta SET value = ? WHERE name = 'story'", (msgspec.json.encode(story),))
+
+    def more(directory: bytes) -> bytes:
+        found = msgspec.json.decode(directory)
+        found["story"]["steps"] += 1
+        found["story"]["bills"]["task/a"][""]["usage"]["input_tokens"] += 5
+        return msgspec.json.encode(found)
+
+    doctor(index_file(place.folder), more)
     found = check_scores(place).differences
     assert [each.partition(":")[0] for each in found] == ["cells[task/a].cost.dollars", "steps.live", "cost.dollars"]
 

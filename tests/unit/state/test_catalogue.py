@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.cli.commands.control import note_run, tag_run
 from holdfast.journal.ownership.lease import Lease, this_process, write_lease
 from holdfast.runs import RunSummary, list_runs
 from holdfast.state import Catalogue, Index, stamp_of
-from tests.caches import catalogue_file, doctored, index_file
+from tests.caches import catalogue_file, doctor, index_file
 from tests.journals import flipped
 from tests.unit.engine.runs import Asked, given, go, rows
 from tests.unit.runs.stores import ROWS, completed, held, interrupted, listed, of_newer_format, with_failures
@@ -143,8 +144,8 @@ def test_300_runs_are_listed_the_second_time_without_opening_a_journal(tmp_path:
 def locked(path: Path) -> Iterator[None]:
     """Another process has it for itself."""
     program = (
-        "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('BEGIN EXCLUSIVE'); "
-        "print('locked', flush=True); sys.stdin.read()"
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.flock(file, fcntl.LOCK_EX); "
+        "fcntl.lockf(file, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -212,12 +213,16 @@ def test_a_catalogue_of_another_form_is_no_obstacle(tmp_path: Path) -> None:
     assert agrees(tmp_path)
 
 
-@pytest.mark.parametrize("told", [b"", b"{}", b"[1]", b'{"run_id": 5}', b"\xff\xfe", "a text", None, 7], ids=repr)
+@pytest.mark.parametrize("told", [b"", b"{}", b"[1]", b'{"run_id": 5}', b"\xff\xfe", ["a list"], None, 7], ids=repr)
 def test_what_a_catalogue_should_not_hold_is_passed_over(tmp_path: Path, told: object) -> None:
     completed(tmp_path)
     listed(tmp_path)
-    with doctored(catalog(tmp_path)) as database:
-        database.execute("UPDATE runs SET told = ?", (told,))
+
+    def change(directory: bytes) -> bytes:
+        runs = msgspec.msgpack.decode(directory)
+        return msgspec.msgpack.encode({folder: (stamp, told) for folder, (stamp, _) in runs.items()})
+
+    doctor(catalog(tmp_path), change)
     assert agrees(tmp_path)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast.report.formats.lines import ExportLine
-from holdfast.report.reduction import OF_LABELS, Repeat, member_of, reduced_value, summarise_values, with_groups
+from holdfast.report.reduction import member_of, summarise_values, with_groups
 from holdfast.score import as_number
+from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.stats import Summary, summarise
 from holdfast.stats.intervals import LEVEL

@@ -12,7 +12,6 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.report.formats import ExportSource
 from holdfast.report.formats.lines import ExportLine, score_column
-from holdfast.score import as_number
 from holdfast.state import Index
 
 _ROWS_MAX = 2_000
@@ -48,11 +47,9 @@ _COLUMNS = {
 def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
     """The kind of each scorer's values, sorted by name. A scorer without values counts as numeric."""
     found: dict[str, set[str]] = {}
-    for row in index.scores(evaluation or index.story.evaluation):
-        kinds = found.setdefault(row.scorer, set())
-        if row.value is not None and not row.failure:
-            is_number = isinstance(row.value, float) or as_number(row.value) is not None
-            kinds.add(_BOOL if isinstance(row.value, bool) else _NUMBER if is_number else _LABEL)
+    for page in index.totals(index.story.cells):
+        for scorer, totals in page.evaluations.get(evaluation or index.story.evaluation, {}).items():
+            found.setdefault(scorer, set()).update(totals.kinds)
     return {
         name: _LABEL if _LABEL in kinds else _BOOL if kinds == {_BOOL} else _NUMBER
         for name, kinds in sorted(found.items())

@@ -1,0 +1,250 @@
+"""Totals of a page of the index: everything that a report needs of its answers and scores, without the rows.
+
+A report adds up the totals of pages, so it costs the same for any number of samples in a page. Totals are always
+computed from all rows of a page, never only incremented, so they cannot drift. Their parts are the same for a page and
+for a whole cell: a report computes those of a whole cell where groups of samples cross pages (`score_totals`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from holdfast.records import bucket_of
+from holdfast.score import as_number
+from holdfast.score.reduction import Repeat, reduced_value
+from holdfast.spec import MEAN, Reduction, stored_reductions
+from holdfast.state.rows import AnswerRow, ScoreRow
+from holdfast.stats import GroupSums, sum_groups
+
+LONG = 100
+"""Two answers of this many characters are hardly equal by chance; a shorter one may be the only correct answer."""
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """How many, and the ordinal of the first, to show it as an example."""
+
+    count: int = 0
+    first: int = -1
+
+    def add(self, o: int, count: int = 1) -> None:
+        if self.first < 0:
+            self.first = o
+        self.count += count
+
+
+class RepeatTotals(msgspec.Struct, array_like=True):
+    """Samples with several answers: how many, how many whose answers differ, and the answers that are equal."""
+
+    samples: int = 0
+    differing: int = 0
+    equal: Tally = msgspec.field(default_factory=Tally)
+    long: Tally = msgspec.field(default_factory=Tally)
+    """The equal ones that are long."""
+
+
+class AnswerTotals(msgspec.Struct, array_like=True):
+    """Of the answers of a page."""
+
+    finished: int = 0
+    failed: int = 0
+    failures: dict[str, Tally] = msgspec.field(default_factory=dict)
+    """By kind."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    durations: dict[int, int] = msgspec.field(default_factory=dict)
+    """How many finished answers took how long, by bucket (see `records.Durations`)."""
+    marks: dict[str, Tally] = msgspec.field(default_factory=dict)
+    anomalies: dict[str, Tally] = msgspec.field(default_factory=dict)
+    """Recorded with the answers, by kind."""
+    looked: dict[int, int] = msgspec.field(default_factory=dict)
+    """Finished answers by the version of the anomaly checks that last saw them."""
+    repeats: RepeatTotals = msgspec.field(default_factory=RepeatTotals)
+    samples: int = 0
+    """With a finished answer."""
+    edges: tuple[str, str] = ("", "")
+    """The samples of the first and the last finished answer, to notice a sample that is on two pages."""
+
+
+class ReducedTotals(msgspec.Struct, array_like=True):
+    """One reducer on one scorer: a value per sample."""
+
+    values: GroupSums
+    samples: int
+    """With a number."""
+    labels: dict[str, int]
+
+
+class ScorerTotals(msgspec.Struct, array_like=True):
+    """The scores of one scorer. See `EvaluationCounts` and `report.ScorerReport`."""
+
+    values: GroupSums = GroupSums()
+    samples: int = 0
+    """With a number."""
+    missing: int = 0
+    """Scores that are neither numbers nor labels, and no failures."""
+    failures: Tally = msgspec.field(default_factory=Tally)
+    labels: dict[str, int] = msgspec.field(default_factory=dict)
+    edited: int = 0
+    taken: int = 0
+    scored: int = 0
+    no_score: int = 0
+    complete: int = 0
+    """Answers whose scores this one completes."""
+    kinds: list[str] = msgspec.field(default_factory=list)
+    """The types of its values: bool, number, label."""
+    reduced: dict[str, ReducedTotals] = msgspec.field(default_factory=dict)
+    """By the reducer's label."""
+
+
+class PageTotals(msgspec.Struct, array_like=True):
+    answers: AnswerTotals = msgspec.field(default_factory=AnswerTotals)
+    evaluations: dict[str, dict[str, ScorerTotals]] = msgspec.field(default_factory=dict)
+    """By evaluation, then by scorer."""
+
+
+class Reducing(msgspec.Struct, frozen=True):
+    """How the scores of a task's repeats are reduced."""
+
+    reductions: tuple[Reduction, ...] = (Reduction(),)
+    repeats: int = 1
+
+    def of_pages(self) -> "Reducing":
+        """Without cons@k, which compares the texts of answers: they are not in the index."""
+        return Reducing(tuple(each for each in self.reductions if not each.is_cons), self.repeats)
+
+
+def stored_reducing(spec: Mapping[str, Any]) -> dict[str, Reducing]:
+    """By task, from a stored spec."""
+    repeats = {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
+    return {task: Reducing(how, repeats.get(task, 1)) for task, how in stored_reductions(spec).items()}
+
+
+def answer_totals(rows: Iterable[AnswerRow]) -> AnswerTotals:
+    """`rows`: in plan order."""
+    found, finished = AnswerTotals(), list[AnswerRow]()
+    for row in rows:
+        if row.status == "finished":
+            finished.append(row)
+        elif row.status == "failed":
+            found.failed += 1
+            found.failures.setdefault(row.kind, Tally()).add(row.o)
+    if not finished:
+        return found
+    found.finished = len(finished)
+    found.input_tokens = sum([row.input_tokens for row in finished])
+    found.output_tokens = sum([row.output_tokens for row in finished])
+    found.seconds = math.fsum([row.seconds for row in finished])
+    found.durations = dict(Counter([bucket_of(row.seconds) for row in finished]))
+    found.looked = dict(Counter([row.looked for row in finished]))
+    for row in finished:
+        for mark in row.marks.split() if row.marks else ():
+            found.marks.setdefault(mark, Tally()).add(row.o)
+        for kind in row.found() if len(row.anomalies) > 2 else ():
+            found.anomalies.setdefault(kind, Tally()).add(row.o)
+    found.edges = (finished[0].sample, finished[-1].sample)
+    found.samples = len({row.sample for row in finished})
+    _count_repeats(finished, found.repeats)
+    return found
+
+
+def _count_repeats(finished: Sequence[AnswerRow], found: RepeatTotals) -> None:
+    for answers in repeated(finished):
+        found.samples += 1
+        if len({row.said for row in answers}) > 1:
+            found.differing += 1
+            continue
+        for row in answers:
+            found.equal.add(row.o)
+            if row.characters >= LONG:
+                found.long.add(row.o)
+
+
+def repeated(finished: Iterable[AnswerRow]) -> Iterator[list[AnswerRow]]:
+    """The answers of each sample that has several."""
+    for _, each in groupby(finished, key=lambda row: row.sample):
+        answers = list(each)
+        if len(answers) > 1:
+            yield answers
+
+
+def score_totals(
+    rows: Iterable[ScoreRow],
+    samples: Mapping[int, str],
+    reducing: Reducing,
+    members: Mapping[str, Hashable] | None = None,
+    texts: Mapping[str, Mapping[int, str]] | None = None,
+) -> dict[str, ScorerTotals]:
+    """By scorer. `samples`: of all finished answers, by ordinal. `members`: the group of each sample that shares one.
+    `texts`: what identifies an answer, by reducer (only cons@k needs it) and ordinal.
+    """
+    by_scorer: dict[str, list[ScoreRow]] = {}
+    for row in rows:
+        by_scorer.setdefault(row.scorer, []).append(row)
+    found = {}
+    for scorer, scores in by_scorer.items():
+        totals, numbers = _count_scores(scores)
+        names = [samples[o] for o in numbers]
+        totals.samples = len(set(names))
+        totals.values = _sum(list(numbers.values()), names, totals.samples, members)
+        for how in reducing.reductions:
+            if how.name != MEAN:
+                repeats: dict[str, list[Repeat]] = {sample: [] for sample in samples.values()}
+                said = texts.get(how.label, {}) if texts else {}
+                for row in scores:
+                    value = None if row.failure else row.value
+                    repeats[samples[row.o]].append(Repeat(value, said.get(row.o)))
+                totals.reduced[how.label] = _reduce(how, repeats, reducing.repeats, members)
+        found[scorer] = totals
+    return found
+
+
+def _count_scores(scores: Iterable[ScoreRow]) -> tuple[ScorerTotals, dict[int, float]]:
+    """Everything but the sums, and the numbers by ordinal."""
+    totals, numbers, kinds = ScorerTotals(), dict[int, float](), set[str]()
+    for row in scores:
+        value = row.value
+        totals.edited += row.author != ""
+        totals.taken += row.taken
+        totals.complete += row.last
+        totals.scored += value is not None
+        if row.failure:
+            totals.failures.add(row.o)
+            continue
+        number = as_number(value)
+        if value is None:
+            totals.no_score += 1
+        else:
+            is_number = number is not None or isinstance(value, float)
+            kinds.add("bool" if isinstance(value, bool) else "number" if is_number else "label")
+        if number is not None:
+            numbers[row.o] = number
+        elif isinstance(value, str):
+            totals.labels[value] = totals.labels.get(value, 0) + 1
+        else:
+            totals.missing += 1
+    totals.kinds = sorted(kinds)
+    return totals, numbers
+
+
+def _sum(
+    values: Sequence[float], names: Sequence[str], distinct: int, members: Mapping[str, Hashable] | None
+) -> GroupSums:
+    if members:
+        return sum_groups(values, [members.get(name, name) for name in names])
+    return sum_groups(values, None if distinct == len(names) else names)
+
+
+def _reduce(
+    how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int, members: Mapping[str, Hashable] | None
+) -> ReducedTotals:
+    """`samples`: the recorded repeats of each; up to `repeats`, the others are missing."""
+    values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
+    labels = Counter(each for each in values.values() if isinstance(each, str))
+    numbers = {sample: each for sample, each in values.items() if isinstance(each, float)}
+    sums = _sum(list(numbers.values()), list(numbers), len(numbers), members)
+    return ReducedTotals(sums, len(numbers), dict(labels.most_common()))

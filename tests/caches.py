@@ -10,7 +10,7 @@ import msgspec
 from holdfast.journal import Reader, journal_folder
 from holdfast.state import Index
 from holdfast.state.cache import entry_path, identify
-from holdfast.state.pages import Page
+from holdfast.state.pages import KeyPage
 from holdfast.state.snapshot import read_trailer, seal
 
 Change = Callable[[Any], Any]
@@ -47,7 +47,7 @@ def tamper(run: str | Path, table: str, change: Change, where: Callable[[Any], b
     """Change rows of the index of a run (`answers`, `scores` or `edits`), and its totals and checksums with them."""
     changed = 0
 
-    def apply(page: Page) -> None:
+    def apply(page: KeyPage) -> None:
         nonlocal changed
         tables: list[dict[Any, Any]] = [page.answers] if table == "answers" else []
         for rows in page.evaluations.values():
@@ -65,8 +65,9 @@ def tamper(run: str | Path, table: str, change: Change, where: Callable[[Any], b
                     del each[name]
 
     with contextlib.closing(Index(str(run))) as index:
-        for first in [*vars(index)["_state"].pages]:
-            getattr(index, "_change")(first, [(apply, ())])  # noqa: B009 - private, and only tests lie
+        pages = vars(index)["_pages"]
+        for first in [*pages.directory.pages]:
+            pages.change(first, [(apply, ())])
         getattr(index, "_publish")()  # noqa: B009
     assert changed > 0
 

@@ -68,5 +68,5 @@ def rounded(seconds: float, per_second: int = 1_000_000) -> float:
 
 
 def middle_of(bucket: int) -> float:
-    """The duration that stands for a bucket."""
+    """The duration in the middle of a bucket."""
     return SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0

@@ -82,6 +82,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
                     msgspec.structs.force_setattr(self, name, 0)
 
     def __add__(self, other: "Usage") -> "Usage":
+        if other == _NO_USAGE:  # most sums: nothing was replayed, saved or orphaned
+            return self
+        if self == _NO_USAGE:
+            return other
         batched = self.batched if other.batched is None else (self.batched or Usage()) + other.batched
         counts = (
             self.input_tokens + other.input_tokens,
@@ -139,6 +143,9 @@ _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens",
 
 def _left(whole: Usage, part: Usage) -> Usage | None:
     return None if whole == part else whole - part
+
+
+_NO_USAGE = Usage()
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,8 @@ from holdfast.state.snapshot import Blob
 from holdfast.state.totals import PageTotals
 
 PAGE_KEYS = 1000
+Place = tuple[int, int, int]
+"""Number, segment and offset of a record: `Position` as a tuple, because every record of a run makes one."""
 _NULL = b"null"
 
 
@@ -40,7 +42,7 @@ class EvaluationRows(msgspec.Struct):
     edits: dict[int, list[EditRow]] = msgspec.field(default_factory=dict)
     """In the order of their records."""
 
-    def put(self, found: ScoreGiven, position: Position) -> None:
+    def put(self, found: ScoreGiven, place: Place) -> None:
         """Add what a scorer gave."""
         rows = self.made.setdefault(found.o, {})
         if any(row.last and row.of == found.of for row in rows.values()):
@@ -57,9 +59,7 @@ class EvaluationRows(msgspec.Struct):
             metadata,
             bool(found.taken),
             found.last,
-            position.n,
-            position.segment,
-            position.offset,
+            *place,
         )
 
     def _begin_round(self, rows: dict[str, MadeRow], found: ScoreGiven) -> None:
@@ -73,10 +73,9 @@ class EvaluationRows(msgspec.Struct):
             elif row.of == found.of:
                 del rows[name]
 
-    def edit(self, found: ScoreGiven, position: Position) -> None:
+    def edit(self, found: ScoreGiven, place: Place) -> None:
         """Add a score that a person set."""
         value = msgspec.json.encode(found.value)
-        place = (position.n, position.segment, position.offset)
         row = EditRow(found.o, found.of, found.scorer, value, found.reason, found.author, found.at, *place)
         self.edits.setdefault(found.o, []).append(row)
         # A row without a value, so that the hand-set score counts even if its scorer gave none.
@@ -85,12 +84,12 @@ class EvaluationRows(msgspec.Struct):
 
     def counting(self, answers: Mapping[int, AnswerRow]) -> Iterator[ScoreRow]:
         """The scores of answers that count, by ordinal and scorer. A score set by hand replaces the scorer's."""
-        for o, rows in self.made.items():
-            answer = answers.get(o)
+        for o in sorted(self.made):  # new rows are in the order of the journal
+            answer, rows = answers.get(o), self.made[o]
             if answer is None or answer.status != "finished":
                 continue
             edits = {edit.scorer: edit for edit in self.edits.get(o, ()) if edit.of == answer.n}
-            for row in rows.values():
+            for _, row in sorted(rows.items()):
                 edit = edits.get(row.scorer) if edits else None
                 if row.of != answer.n:
                     continue
@@ -120,39 +119,42 @@ class EvaluationRows(msgspec.Struct):
         return found
 
 
-class Page(msgspec.Struct):
+class KeyPage(msgspec.Struct):
     """The rows of a page, to be changed."""
 
     answers: dict[int, AnswerRow] = msgspec.field(default_factory=dict)
-    records: dict[int, list[Position]] = msgspec.field(default_factory=dict)
-    """Positions of every record of a key, in the order of the journal."""
+    records: dict[int, list[int]] = msgspec.field(default_factory=dict)
+    """Places of every record of a key, in the order of the journal: number, segment, offset, number, segment, …"""
     evaluations: dict[str, EvaluationRows] = msgspec.field(default_factory=dict)
 
-    def put_answer(self, row: AnswerRow) -> None:
+    def put_answer(self, place: Place, row: AnswerRow) -> None:
         self.answers[row.o] = row
+        self.note(place, row.o)
 
-    def put_score(self, found: ScoreGiven, position: Position) -> None:
+    def put_score(self, place: Place, found: ScoreGiven) -> None:
+        self.note(place, found.o)
         rows = self.evaluations.get(found.evaluation)
         if rows is None:
             rows = self.evaluations[found.evaluation] = EvaluationRows()
         if found.author:
-            rows.edit(found, position)
+            rows.edit(found, place)
         else:
-            rows.put(found, position)
+            rows.put(found, place)
 
-    def put_anomalies(self, found: AnomaliesRechecked) -> None:
+    def put_anomalies(self, place: Place, found: AnomaliesRechecked) -> None:
         row = self.answers.get(found.o)
         if row is not None and row.n == found.of:
             content = msgspec.json.encode(found.found)
+            self.note(place, found.o)
             self.answers[found.o] = msgspec.structs.replace(row, looked=found.version, anomalies=content)
 
-    def note(self, o: int, position: Position) -> None:
+    def note(self, place: Place, o: int) -> None:
         """Add the position of a record of a key."""
         places = self.records.get(o)
         if places is None:
-            self.records[o] = [position]
+            self.records[o] = list(place)
         else:
-            places.append(position)
+            places += place
 
     def retry(self, ordinals: Iterable[int] | None) -> None:
         """Failed samples that get new attempts are unfinished until they end again."""
@@ -172,27 +174,24 @@ class Page(msgspec.Struct):
         for o in gone:
             del self.answers[o]
         for o, places in list(self.records.items()):
-            self.records[o] = [place for place in places if not first <= place.n <= last]
+            kept = [places[at : at + 3] for at in range(0, len(places), 3) if not first <= places[at] <= last]
+            self.records[o] = [number for place in kept for number in place]
         for rows in self.evaluations.values():
             rows.forget(first, last)
         return gone
 
     def encode(self) -> dict[str, bytes]:
         """The contents of its blobs, by name."""
-        # Positions as numbers in a row, without the tags of structs: there may be hundreds of records for a key.
-        flat = {
-            o: [number for place in self.records[o] for number in (place.n, place.segment, place.offset)]
-            for o in sorted(self.records)
-        }
         answers = _encoder.encode([self.answers[o] for o in sorted(self.answers)])
         scores = {f"{SCORES}{name}": rows.encode() for name, rows in self.evaluations.items()}
-        return {ANSWERS: answers, RECORDS: _encoder.encode(flat), **scores}
+        records = _encoder.encode({o: self.records[o] for o in sorted(self.records)})
+        return {ANSWERS: answers, RECORDS: records, **scores}
 
     @classmethod
-    def decode(cls, contents: Mapping[str, bytes]) -> "Page":
+    def decode(cls, contents: Mapping[str, bytes]) -> "KeyPage":
         return cls(
             decode_answers(contents[ANSWERS]),
-            decode_records(contents[RECORDS]),
+            _records.decode(contents[RECORDS]),
             {
                 name.removeprefix(SCORES): EvaluationRows.decode(content)
                 for name, content in contents.items()
@@ -207,6 +206,7 @@ def decode_answers(content: bytes) -> dict[int, AnswerRow]:
 
 
 def decode_records(content: bytes) -> dict[int, list[Position]]:
+    """The positions of the records of each key."""
     return {
         o: [Position(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
         for o, flat in _records.decode(content).items()

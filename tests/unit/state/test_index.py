@@ -17,7 +17,7 @@ from holdfast.journal import Reader, journal_folder
 from holdfast.journal.positions import Damage, Entry
 from holdfast.records import Draft, draft
 from holdfast.records.facts import ScoreGiven
-from holdfast.state import Index, snapshot
+from holdfast.state import Index, index_pages, snapshot
 from holdfast.state.snapshot import Snapshot, SnapshotWriter, read_trailer
 from tests.caches import doctor, index_file
 from tests.journals import flipped
@@ -160,7 +160,7 @@ def test_an_index_of_another_version_is_rebuilt_with_one_warning(
 @pytest.fixture
 def large(many: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """With an index of twelve pages."""
-    monkeypatch.setattr(index_module, "PAGE_KEYS", 10)
+    monkeypatch.setattr(index_pages, "PAGE_KEYS", 10)
     return many
 
 

@@ -1,0 +1,309 @@
+"""The pages of an index while records are applied to them.
+
+Owns the directory (everything but the rows) and the rows of changed pages. Changes are collected and applied page by
+page, because loading a page costs as much as many changes. Totals are computed again for every changed page. A crash
+loses nothing: all of it is derived from the journal.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.errors import HoldfastError, StaleCursorError
+from holdfast.journal import START, Cursor, Damage, Entry, Position
+from holdfast.records import Answer, FactDecoder, SampleFailed, SampleFinished
+from holdfast.state.dispatch import RecordHandlers
+from holdfast.state.fold import Bits, failed_data, finished_data, looked_data, score_data, step_gist
+from holdfast.state.pages import PAGE_KEYS, KeyPage, PageEntry
+from holdfast.state.profile import Profile, TimedGist
+from holdfast.state.rows import AnswerRow
+from holdfast.state.snapshot import Blob, SnapshotReader, Spill, Stamps, UnusableError
+from holdfast.state.story import Story
+from holdfast.state.totals import PageTotals, Reducing, answer_totals, score_totals, stored_reducing
+
+_timed_gist = FactDecoder(TimedGist)
+_PENDING_MAX = 50_000
+"""Changes that are collected at most."""
+_Change = tuple[Callable[..., object], tuple[Any, ...]]
+"""A method of `KeyPage`, and its arguments."""
+_HANDLERS: RecordHandlers["IndexPages", Entry] = RecordHandlers()
+
+
+class Directory(msgspec.Struct):
+    """The state of an index without its rows."""
+
+    cursor: Cursor = START
+    story: Story = msgspec.field(default_factory=Story)
+    profile: Profile = msgspec.field(default_factory=Profile)
+    damage: list[Damage] = msgspec.field(default_factory=list)
+    segments: Stamps = msgspec.field(default_factory=dict)
+    """The states of the segments that it was made from."""
+    pages: dict[int, PageEntry] = msgspec.field(default_factory=dict)
+    """By the first ordinal of the page. Keys outside all cells (of a damaged plan) have pages with negative numbers."""
+    sizes: dict[int, int] = msgspec.field(default_factory=dict)
+    """How many keys a page of a cell has, by the cell's first ordinal: a multiple of the repeats of a sample, so that
+    no sample crosses pages."""
+    finished: bytes = b""
+    """The set of finished keys: see `Bits`."""
+    resumed: list[Position] = msgspec.field(default_factory=list)
+    """Where the `run.resumed` records are."""
+    reducing: dict[str, Reducing] = msgspec.field(default_factory=dict)
+    """By task: what the totals were computed with."""
+
+
+class IndexPages:
+    """Pages with their totals, and the records that change them."""
+
+    def __init__(self, spill: Spill, file: SnapshotReader | None = None, directory: Directory | None = None) -> None:
+        """Begin with nothing, or with the pages of a snapshot."""
+        self.file = file
+        self.directory = Directory() if directory is None else directory
+        self.finished = Bits.of(self.directory.finished)
+        self._spill = spill
+        self._pending: dict[int, list[_Change]] = {}
+        self._pending_count = 0
+        self._last_page: tuple[int, int] = (0, 0)
+        """The page that `page_at` found last: its first ordinal, and its end."""
+        self.lay_out()
+
+    @property
+    def _story(self) -> Story:
+        return self.directory.story
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        self._spill.close()
+
+    def apply(self, entry: Entry) -> None:
+        """Update from one record."""
+        _HANDLERS.get(entry.line.t, IndexPages._apply_run_record)(self, entry)
+        self._story.updated = entry.line.at
+        if self._pending_count > _PENDING_MAX:
+            self.flush()
+
+    def pages_of(self, first: int, count: int) -> list[int]:
+        """The pages with keys among `count` ordinals from `first` on, in plan order."""
+        starts = self.starts
+        if count < 0:
+            return starts[max(bisect_right(starts, first) - 1, 0) if first else 0 :]
+        low = max(bisect_right(starts, first) - 1, 0)
+        return [start for start in starts[low : bisect_right(starts, first + count - 1)] if start >= 0]
+
+    def page_at(self, o: int) -> int:
+        """The page of a key, which may not exist yet."""
+        first, last = self._last_page
+        if first <= o < last:  # neighbours are mostly looked up one after the other
+            return first
+        at = bisect_right(self._cells, o, key=lambda cell: cell[0]) - 1
+        if at >= 0:
+            first, count, size, _ = self._cells[at]
+            if o < first + count:
+                page = o - (o - first) % size
+                self._last_page = (page, min(page + size, first + count))
+                return page
+        return -1 - o // PAGE_KEYS
+
+    def read(self, blob: Blob) -> bytes:
+        if blob.spilled:
+            return self._spill.read(blob)
+        if self.file is None:
+            raise UnusableError("is damaged (a part of it is missing)")
+        return self.file.read(blob)
+
+    def lay_out(self) -> None:
+        """Compute where pages begin, after the plan or the set of pages has changed."""
+        sizes, self._cells = self.directory.sizes, list[tuple[int, int, int, str]]()
+        for cell in self._story.cells:
+            if cell.count:
+                if cell.first not in sizes:
+                    repeats = max(self._reducing().get(cell.task, Reducing()).repeats, 1)
+                    sizes[cell.first] = max(PAGE_KEYS - PAGE_KEYS % repeats, repeats)
+                self._cells.append((cell.first, cell.count, sizes[cell.first], cell.task))
+        self._cells.sort()
+        self._last_page = (0, 0)
+        self.starts = sorted(self.directory.pages)
+
+    def _reducing(self) -> dict[str, Reducing]:
+        try:
+            return stored_reducing(self._story.spec)
+        except (HoldfastError, AttributeError, TypeError, ValueError):
+            return {}  # not a spec that Holdfast wrote: commands that show the run report that
+
+    def flush(self) -> None:
+        """Apply the collected changes to their pages, and compute the totals of these pages."""
+        reducing = self._reducing()
+        again = set(self.directory.pages) if reducing != self.directory.reducing else set()
+        self.directory.reducing = reducing
+        pending, self._pending, self._pending_count = self._pending, {}, 0
+        for first in sorted({*pending, *again}):
+            self.change(first, pending.get(first, ()))
+        self.lay_out()
+
+    def change(self, first: int, changes: Sequence[_Change]) -> list[object]:
+        """Load a page, apply changes, and store it. Returns what the changes returned."""
+        entry = self.directory.pages.get(first)
+        contents = {} if entry is None else {name: self.read(blob) for name, blob in entry.blobs.items()}
+        page = KeyPage.decode(contents) if contents else KeyPage()
+        found = [change(page, *arguments) for change, arguments in changes]
+        page.answers = {o: page.answers[o] for o in sorted(page.answers)}
+        samples = {o: row.sample for o, row in page.answers.items() if row.status == "finished"}
+        task = next((task for start, count, _, task in self._cells if start <= first < start + count), "")
+        reducing = self.directory.reducing.get(task, Reducing()).of_pages()
+        totals = PageTotals(
+            answer_totals(page.answers.values()),
+            {
+                name: score_totals(rows.counting(page.answers), samples, reducing)
+                for name, rows in page.evaluations.items()
+            },
+        )
+        blobs = {name: self._spill.write(content) for name, content in page.encode().items()}
+        self.directory.pages[first] = PageEntry(blobs, totals)
+        return found
+
+    def _add(self, o: int, entry: Entry, change: Callable[..., object], *arguments: object) -> None:
+        """Collect a change of the page of a key. `change`: a method of `KeyPage` whose first argument is the place of
+        the record.
+        """
+        page = self.page_at(o)
+        changes = self._pending.get(page)
+        if changes is None:
+            changes = self._pending[page] = []
+        changes.append((change, ((entry.line.n, entry.segment, entry.offset), *arguments)))
+        self._pending_count += 1
+
+    def _apply_run_record(self, entry: Entry) -> None:
+        self._story.apply(entry)
+        self.directory.profile.fold(entry.line)
+
+    @_HANDLERS.on("run.started", "run.extended")
+    def _apply_plan(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        self.lay_out()
+
+    @_HANDLERS.on("step")
+    def _apply_step(self, entry: Entry) -> None:
+        step = _timed_gist.decode(entry.line)  # once for both: most of the time of indexing is decoding steps
+        self._story.answered(step, entry.line.k)
+        self.directory.profile.answered(step, entry.line)
+        self._add(step.o, entry, KeyPage.note, step.o)
+
+    @_HANDLERS.on("step.started")
+    def _apply_announcement(self, entry: Entry) -> None:
+        o = step_gist.decode(entry.line).o
+        self._add(o, entry, KeyPage.note, o)
+
+    @_HANDLERS.on("run.resumed")
+    def _apply_resumed(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        self.directory.resumed.append(Position(entry.line.n, entry.segment, entry.offset))
+        self.flush()
+        ordinals = self._story.resumes[-1].resumed.retried
+        for first in [first for first, page in self.directory.pages.items() if page.totals.answers.failed]:
+            self.change(first, [(KeyPage.retry, (ordinals,))])
+
+    @_HANDLERS.on("run.replanned")
+    def _apply_replanned(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        self.flush()
+        for cell in self._story.replans[-1].replanned.cells:
+            for first in self.pages_of(cell.first, cell.count):
+                self.change(first, [(KeyPage.rename, (cell.model,))])
+
+    @_HANDLERS.on("anomaly")
+    def _apply_anomaly(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        if entry.line.k is not None:
+            found = looked_data.decode(entry.line)
+            self._add(found.o, entry, KeyPage.put_anomalies, found)
+        elif self._story.anomalies:
+            self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        """Remove the rows of records that the last anomaly reports as lost."""
+        if self.file is not None:  # its counters include the lost records, so only a rebuild is right
+            raise StaleCursorError("records were lost since they were indexed")
+        lost = self._story.anomalies[-1]
+        if lost.n_last < lost.n_first:
+            return
+        self.flush()
+        for first in [*self.directory.pages]:
+            (gone,) = self.change(first, [(KeyPage.forget, (lost.n_first, lost.n_last))])
+            for o in gone if isinstance(gone, list) else ():
+                self.finished.discard(o)
+
+    @_HANDLERS.on("sample.finished")
+    def _apply_finished(self, entry: Entry) -> None:
+        found = finished_data.decode(entry.line)
+        if self.finished.add(found.o):
+            self._put_answer(entry, found, "finished")
+        else:
+            self._story.twice += 1
+            self._add(found.o, entry, KeyPage.note, found.o)
+
+    @_HANDLERS.on("sample.failed")
+    def _apply_failed(self, entry: Entry) -> None:
+        found = failed_data.decode(entry.line)
+        if found.o not in self.finished:  # the first answer stays
+            self._put_answer(entry, found, "failed" if found.final else "unfinished")
+        else:
+            self._add(found.o, entry, KeyPage.note, found.o)
+
+    def _put_answer(self, entry: Entry, found: SampleFinished | SampleFailed, status: str) -> None:
+        self._story.ended(found, entry.line.k)
+        spent = found.spent
+        used = spent.usage + spent.saved
+        by_role = (
+            {"": used} if not spent.roles else {name: each.usage + each.saved for name, each in spent.by_role().items()}
+        )
+        kind = message = marks = ""
+        looked, anomalies, said, characters = 0, b"{}", 0, 0
+        if isinstance(found, SampleFailed):
+            kind, message = found.failure.kind, found.failure.message
+        else:
+            answer, looked = found.answer, found.looked
+            marks, characters, said = (
+                " ".join(answer.marks),
+                len(answer.text),
+                _digest_answer(str(entry.line.k), answer),
+            )
+            anomalies = msgspec.json.encode(found.anomalies) if found.anomalies else anomalies
+        row = AnswerRow(
+            found.o,
+            str(entry.line.k),
+            status,
+            entry.line.n,
+            entry.segment,
+            entry.offset,
+            found.attempt,
+            used.input_tokens,
+            used.output_tokens,
+            spent.seconds,
+            kind,
+            message,
+            msgspec.json.encode(by_role),
+            marks,
+            looked,
+            anomalies,
+            said,
+            characters,
+        )
+        self._add(found.o, entry, KeyPage.put_answer, row)
+
+    @_HANDLERS.on("score")
+    def _apply_score(self, entry: Entry) -> None:
+        found = score_data.decode(entry.line)
+        if not found.author:
+            self._story.scored(found, entry.line.k)
+            self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
+        self._add(found.o, entry, KeyPage.put_score, found)
+
+
+def _digest_answer(key: str, answer: Answer) -> int:
+    """The same for equal answers to a sample, in every repeat and of every model."""
+    task, _, sample, _ = key.split("/")
+    return xxhash.xxh3_64_intdigest(msgspec.json.encode((task, sample, answer.text, answer.tool_calls)))

@@ -5,7 +5,7 @@ page, because loading a page costs as much as many changes. Totals are computed 
 loses nothing: all of it is derived from the journal.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,11 +88,10 @@ class IndexPages:
 
     def pages_of(self, first: int, count: int) -> list[int]:
         """The pages with keys among `count` ordinals from `first` on, in plan order."""
-        starts = self.starts
-        if count < 0:
-            return starts[max(bisect_right(starts, first) - 1, 0) if first else 0 :]
-        low = max(bisect_right(starts, first) - 1, 0)
-        return [start for start in starts[low : bisect_right(starts, first + count - 1)] if start >= 0]
+        if count < 0 and not first:
+            return self.starts
+        low = bisect_left(self.starts, max(self.page_at(first), 0))
+        return self.starts[low : None if count < 0 else bisect_left(self.starts, first + count)]
 
     def page_at(self, o: int) -> int:
         """The page of a key, which may not exist yet."""

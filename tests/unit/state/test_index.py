@@ -16,7 +16,7 @@ import holdfast.state.index as index_module
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.positions import Damage, Entry
 from holdfast.records import Draft, draft
-from holdfast.records.facts import ScoreGiven
+from holdfast.records.facts import Cell, RunStarted, ScoreGiven, StoredFile
 from holdfast.state import Index, index_pages, snapshot
 from holdfast.state.snapshot import Snapshot, SnapshotWriter, read_trailer
 from tests.caches import doctor, index_file
@@ -454,3 +454,16 @@ def test_a_score_set_by_hand_counts_where_its_scorer_has_said_nothing(run: str) 
     write(run, [by_hand(0, 5, None, "silent")])
     counts = Index(run).counts_of(EVALUATION)
     assert (counts.no_score, counts.edited, counts.failures) == (1, 1, 0)
+
+
+def test_the_pages_of_a_cell_are_its_own_also_if_it_has_none_yet(tmp_path: Path) -> None:
+    cells = tuple(Cell("task", f"m{i}", 4 * i, 4, 0, 0) for i in range(3))
+    begun = RunStarted("run", {}, StoredFile(12, ""), StoredFile(4, ""), cells)
+    run = new_run(tmp_path, [draft("run.started", begun), finished(0), finished(9)])
+    index = Index(run)
+    try:
+        counts = [[page.answers.finished for page in index.totals([cell])] for cell in cells]
+        rows = [[row.o for row in index.answers("", cell.first, cell.count)] for cell in cells]
+    finally:
+        index.close()
+    assert (counts, rows) == ([[1], [], [1]], [[0], [], [9]])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         check_originals,
         check_sizes,
         data_lines,
+        find_data_line,
+        find_planned_line,
         find_problem,
         originals,
         planned_lines,
@@ -45,7 +47,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines find_problem originals planned_lines read_lines rows_of"
+                "check_sizes data_lines find_data_line find_planned_line find_problem originals planned_lines "
+                "read_lines rows_of"
             ),
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
@@ -73,6 +76,8 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "find_data_line",
+    "find_planned_line",
     "find_problem",
     "inputs_of",
     "models_of",

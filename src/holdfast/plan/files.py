@@ -6,6 +6,7 @@ is complete and synced before the record with its digest is written, and never c
 leaves a temporary file or a file that no record names; both are overwritten later.
 """
 
+import contextlib
 import itertools
 import os
 import stat
@@ -21,6 +22,7 @@ from holdfast.journal import (
     OS_DISK,
     Disk,
     SealedContent,
+    SegmentContent,
     check_blob_files,
     open_content,
     pack,
@@ -90,14 +92,9 @@ class LineFile:
 
 def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[bytes]:
     """Yield the lines from an offset on. DamagedError if the file is missing or a part of it is unreadable."""
-    try:
-        content = open_content(disk, path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise DamagedError(f"{path} is missing; {RESTORE}") from error
+    content = open_lines(path, disk)
     rest = bytearray()
     try:
-        if content.cut:
-            raise DamagedError(f"{path} is damaged: its end is missing; {RESTORE}")
         for piece in content.pieces(offset):
             if piece.gap or piece.broken:
                 raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
@@ -114,6 +111,39 @@ def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[byt
         content.close()
     if rest:
         raise DamagedError(f"{path} ends in the middle of a line; {RESTORE}")
+
+
+def find_line(path: str, offset: int, wanted: bytes) -> bytes | None:
+    """The first line from an offset on that contains these bytes; each line counts with the newline before it, so they
+    can name its beginning. Much faster than decoding every line. DamagedError as in `read_lines`.
+    """
+    with contextlib.closing(open_lines(path)) as content:
+        rest = b"\n"
+        for piece in content.pieces(offset):
+            if piece.gap or piece.broken:
+                raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
+            text = rest + piece.data
+            end = text.rfind(b"\n")
+            found = text.find(wanted, 0, end + 1)
+            if found >= 0:
+                start = text.rfind(b"\n", 0, found + 1) + 1
+                return text[start : text.index(b"\n", start)]
+            rest = text[end:]
+            if len(rest) > LINE_BYTES_MAX:
+                raise DamagedError(f"{path} is damaged: a line is longer than any that is written; {RESTORE}")
+    return None
+
+
+def open_lines(path: str, disk: Disk = OS_DISK) -> SegmentContent:
+    """DamagedError if the file is missing, or its end is."""
+    try:
+        content = open_content(disk, path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise DamagedError(f"{path} is missing; {RESTORE}") from error
+    if content.cut:
+        content.close()
+        raise DamagedError(f"{path} is damaged: its end is missing; {RESTORE}")
+    return content
 
 
 def digest_file(path: str) -> StoredFile:
@@ -152,6 +182,18 @@ def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
         yield _plan_line.decode(line)
     if found < cell.count:
         raise DamagedError(f"{path} is damaged: {found} of {cell.count} keys of {cell.task} are left; {RESTORE}")
+
+
+def find_planned_line(run: str, cell: Cell, key: str) -> "PlanLine | None":
+    """The line of a key in the plan of a cell's block; None if it has none."""
+    line = find_line(plan_path(run, cell.block), cell.plan_at, b'"k":' + msgspec.json.encode(key) + b",")
+    return None if line is None else _plan_line.decode(line)
+
+
+def find_data_line(run: str, cell: Cell, number: int) -> "DataLine | None":
+    """The row with this number among the rows of a cell."""
+    line = find_line(data_path(run, cell.rows_block), cell.data_at, b'\n{"r":%d,' % number)
+    return None if line is None else _data_line.decode(line)
 
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan import data_lines, planned_lines
+from holdfast.plan import find_data_line, find_planned_line, planned_lines
 from holdfast.records import Cell, Row, parse_key
 from holdfast.report.formats.lines import ExportLine
 from holdfast.score import as_number
@@ -77,10 +77,10 @@ class PlannedKey(msgspec.Struct, frozen=True):
 def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None:
     """The key's place in the plan and its row; None if it is not planned."""
     for cell in _cells_of(cells, key):
-        for line in planned_lines(run, cell):
-            if line.k == key:
-                row = next((each.row for each in data_lines(run, cell) if each.r == line.r), None)
-                return PlannedKey(line.k, line.o, None if row is None else _row.decode(row))
+        line = find_planned_line(run, cell, key)
+        if line is not None and line.k == key:
+            data = find_data_line(run, cell, line.r)
+            return PlannedKey(line.k, line.o, None if data is None else _row.decode(data.row))
     return None
 
 

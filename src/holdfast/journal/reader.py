@@ -9,6 +9,7 @@ order, after the damage.
 
 import contextlib
 import os
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -31,6 +32,7 @@ from holdfast.journal.start_copy import START_FILE, CopiedLine, StartCopy, read_
 from holdfast.records import LINE_BYTES_MAX, parse, seed_of
 
 _GLUED_BYTES_MAX = 1 << 20
+_SETTLED_SECONDS = 2.0
 
 
 class Reader:
@@ -45,6 +47,7 @@ class Reader:
         self._strays_seen: set[Damage] = set()
         self._checked = cursor == START
         self._lookup: tuple[str, SegmentContent] | None = None
+        self._listed: tuple[tuple[int, int, int], Chain] | None = None
         self._tail_n = 0  # the last record, if it was yielded although its newline is missing
         self._start: StartCopy | None = None
         self._copied_n = 0  # the last record that was yielded from started.jsonl
@@ -142,7 +145,7 @@ class Reader:
 
     def record_at(self, segment: int, offset: int) -> Entry | None:
         """One record, without reading the rest of its segment; None if there is none at that offset."""
-        files = self._list().from_number(segment)
+        files = self._list_for_lookup().from_number(segment)
         if not files or files[0].number != segment:
             return None
         fence = fence_between(files[0], files[1]) if len(files) > 1 else None
@@ -158,6 +161,22 @@ class Reader:
         raw = line_at(self._lookup[1], offset, LINE_BYTES_MAX + 1)
         line = parse(raw.removesuffix(b"\n"), self._seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
+
+    def _list_for_lookup(self) -> Chain:
+        """List the journal only if its folder has changed: an export looks up millions of records."""
+        try:
+            # A simulated disk has no times.
+            found = os.stat(self._folder) if self._disk is OS_DISK else None
+        except OSError:
+            found = None
+        stamp = None if found is None else (found.st_dev, found.st_ino, found.st_mtime_ns)
+        if self._listed is not None and self._listed[0] == stamp:
+            return self._listed[1]
+        chain = self._list()
+        # The time of a folder is coarse: a change right after this one could leave it as it is.
+        is_settled = found is not None and time.time() - found.st_mtime > _SETTLED_SECONDS
+        self._listed = (stamp, chain) if stamp is not None and is_settled else None
+        return chain
 
     def close(self) -> None:
         """Close the file that `record_at` keeps open."""

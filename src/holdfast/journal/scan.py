@@ -134,6 +134,7 @@ class SealedContent:
         self._recent_held = 0
         table = read_table(self._read, self._bytes)
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
+        self._ends = [frame.first + frame.size for frame in self._frames]
         self.cut = table is None and is_cut(self._read, self._frames, self._bytes)
 
     def size(self) -> int:
@@ -144,7 +145,7 @@ class SealedContent:
 
     def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]:
         stop = self.size() if end is None else min(end, self.size())
-        start = bisect.bisect_right(self._frames, offset, key=lambda frame: frame.first + frame.size)
+        start = bisect.bisect_right(self._ends, offset)
         for frame in itertools.islice(self._frames, start, None):
             if frame.first >= stop:
                 return
@@ -155,6 +156,18 @@ class SealedContent:
                     yield Piece(first, b"", max(0, last - first), broken=True)
                 elif first < last:
                     yield Piece(first, piece.data[first - piece.offset : last - piece.offset])
+
+    def line_in_frame(self, offset: int) -> bytes:
+        """The line at `offset` with its newline, if one frame that was unpacked before holds it; else nothing.
+
+        `pieces` would copy the rest of the frame for each of millions of lookups.
+        """
+        at = bisect.bisect_right(self._ends, offset)
+        data = self._recent.get(self._frames[at].at) if at < len(self._frames) else None
+        if data is None:
+            return b""
+        start = offset - self._frames[at].first
+        return data[start : data.find(b"\n", start) + 1]
 
     def close(self) -> None:
         self._disk.close(self._handle)
@@ -196,6 +209,8 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
 
 
 def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
+    if isinstance(content, SealedContent) and (line := content.line_in_frame(offset)):
+        return line
     parts: list[bytes] = []
     size = 0
     for piece in content.pieces(offset):

@@ -55,6 +55,7 @@ from holdfast.records.facts import (
     draft_fact,
 )
 from holdfast.records.keys import (
+    Key,
     Reference,
     cell_names,
     cell_of,
@@ -151,6 +152,7 @@ __all__ = [
     "Fence",
     "FileChanges",
     "KeptFile",
+    "Key",
     "Line",
     "Message",
     "Note",

@@ -17,6 +17,8 @@ from holdfast.state import Story
 
 Prices = Mapping[str, Price | None]
 
+_NO_USAGE = Usage()
+
 
 class _Model(msgspec.Struct, frozen=True):
     name: str = ""
@@ -185,10 +187,14 @@ def cost_of(bill: Bill, price: Price | None, name: str) -> Cost:
 
 def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:
     """The cost of what an attempt used, by role; None if a used model has no price."""
-    asked = {role: usage for role, usage in used.items() if usage != Usage()}
-    if any(prices.get(role) is None for role in asked):
-        return None
-    return sum(price.dollars(usage) for role, usage in asked.items() if (price := prices.get(role)) is not None)
+    dollars = 0.0
+    for role, usage in used.items():
+        if usage != _NO_USAGE:
+            price = prices.get(role)
+            if price is None:
+                return None
+            dollars += price.dollars(usage)
+    return dollars
 
 
 def unpriced_line(unpriced: Iterable[str]) -> str:

@@ -32,9 +32,9 @@ from holdfast.printable import clean
 from holdfast.records import (
     FactDecoder,
     Failure,
+    Key,
     Message,
     SampleFailed,
-    SampleFinished,
     Step,
     Usage,
     check_fact,
@@ -47,7 +47,6 @@ from holdfast.report.reduction import SampleGroups
 from holdfast.report.text import without_scorer_name
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 
-_finished = FactDecoder(SampleFinished)
 _failed = FactDecoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
@@ -127,10 +126,10 @@ def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[Expor
             if scored is not None and scored[0] == line.o:
                 given = list(scored[1])
                 scored = next(scores, None)
-            model = parse_key(line.k).model
-            if model not in prices:
-                prices[model] = spec.prices(model)
-            export_line = _line(line, mine, given, reader, prices[model])
+            key = parse_key(line.k)
+            if key.model not in prices:
+                prices[key.model] = spec.prices(key.model)
+            export_line = _line(line, key, mine, given, (reader, prices[key.model]))
             group = groups.at(line.o)
             if group:
                 export_line = msgspec.structs.replace(export_line, group=group)
@@ -218,8 +217,10 @@ def _score(row: ScoreRow | MadeRow) -> Any:
     return {"failure": {"message": without_scorer_name(row.scorer, row.failure)}} if row.failure else row.value
 
 
-def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader, prices: Prices) -> ExportLine:
-    key = parse_key(line.k)
+def _line(
+    line: PlanLine, key: Key, row: AnswerRow | None, scores: list[ScoreRow], sources: tuple[Reader, Prices]
+) -> ExportLine:
+    reader, prices = sources
     status, output, error, reason = "unfinished", None, None, ""
     tool_calls: list[dict[str, Any]] = []
     if row is not None and row.status in {"finished", "failed"}:
@@ -232,30 +233,46 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
             tool_calls = answer.tool_calls
         else:
             status, error = row.status, _failed.decode(entry.line).failure
-    used = row.used_by_role() if row else {}
-    whole = sum(used.values(), Usage())
+    if row is None:
+        return ExportLine(line.k, *key, status, output, error, {})
+    used = row.used_by_role()
+    whole = sum(used.values(), _NO_USAGE)
+    is_finished = status == "finished"
     return ExportLine(
-        key=line.k,
-        task=key.task,
-        model=key.model,
-        sample_id=key.sample_id,
-        repeat=key.repeat,
-        status=status,
-        output=output,
-        error=error,
-        scores={each.scorer: _score(each) for each in scores} if status == "finished" else {},
-        attempt=row.attempt if row else 0,
-        finish_reason=reason,
-        input_tokens=row.input_tokens if row else 0,
-        output_tokens=row.output_tokens if row else 0,
-        seconds=row.seconds if row else 0.0,
-        tool_calls=tool_calls,
-        marks=tuple(row.marks.split()) if row else (),
-        cached_tokens=whole.cached_tokens,
-        reasoning_tokens=whole.reasoning_tokens,
-        cost_usd=used_dollars(used, prices) if row else None,
-        reasons={each.scorer: each.reason for each in scores if each.reason} if status == "finished" else {},
+        line.k,
+        *key,
+        status,
+        output,
+        error,
+        {each.scorer: _score(each) for each in scores} if is_finished else {},
+        row.attempt,
+        reason,
+        row.input_tokens,
+        row.output_tokens,
+        row.seconds,
+        tool_calls,
+        {each.scorer: each.reason for each in scores if each.reason} if is_finished else {},
+        tuple(row.marks.split()),
+        whole.cached_tokens,
+        whole.reasoning_tokens,
+        used_dollars(used, prices),
     )
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """The fields of an answer that an export shows: decoding skips the rest."""
+
+    text: str = ""
+    finish_reason: str = ""
+    tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+
+class _FinishedText(msgspec.Struct, frozen=True):
+    answer: _Text
+
+
+_finished = FactDecoder(_FinishedText)
+_NO_USAGE = Usage()
 
 
 class ScoreLine(msgspec.Struct, frozen=True):

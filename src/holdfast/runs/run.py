@@ -4,7 +4,8 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -44,8 +45,9 @@ from holdfast.report import (
     total,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
+from holdfast.report.compare.sides import CellName, SideAnswers, sides_of
 from holdfast.report.formats.html import RunPage
-from holdfast.report.formats.lines import EventLine, with_events
+from holdfast.report.formats.lines import EventLine, key_scores, text_at, with_events
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
@@ -191,6 +193,20 @@ class Run(OpenedRun):
         if self.damage:
             self._damage.require_plan()
         return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
+
+    def sides(
+        self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
+    ) -> dict[CellName, SideAnswers]:
+        """The sides of comparisons in this run, under a name, with the scores of an evaluation. Raises DamagedError if
+        the plan is damaged.
+        """
+        if self.damage:
+            self._damage.require_plan()
+        how = reductions or {}
+        if any(each.is_cons for several in how.values() for each in several):  # it compares the texts of all answers
+            return sides_of(name, self.lines(evaluation), how)
+        folder, found = self.place.folder, self._evaluation(evaluation)
+        return sides_of(name, key_scores(folder, self._index, found), how, partial(text_at, Reader(self.place.journal)))
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.

@@ -16,7 +16,7 @@ from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
 from holdfast.report import Grid, counted, first_line
 from holdfast.report.compare.comparison import Adjustment, Comparison, adjust_p_values, compare, differing_scorers
-from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within, sides_of
+from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
@@ -215,7 +215,7 @@ def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, 
     ids = [run.run_id for run in runs]
     # Two runs may have the same id in different experiments.
     names = [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
-    return [sides_of(name, run.lines(evaluation), how) for name, run in zip(names, runs, strict=True)]
+    return [run.sides(name, evaluation, how) for name, run in zip(names, runs, strict=True)]
 
 
 def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:

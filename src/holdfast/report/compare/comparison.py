@@ -150,9 +150,7 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         losses=sum(step < 0 for step in steps),
         ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
         changed=[
-            ChangedKey(
-                *pair, mine.values[pair], theirs.values[pair], first.outputs.get(pair, ""), second.outputs.get(pair, "")
-            )
+            ChangedKey(*pair, mine.values[pair], theirs.values[pair], first.output(pair), second.output(pair))
             for pair in common
             if mine.values[pair] != theirs.values[pair]
         ],

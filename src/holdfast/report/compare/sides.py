@@ -4,12 +4,13 @@ A measure is a scorer, or a scorer with a reducer (`numeric pass@5`). Its values
 (sample, 0) if repeats are reduced. Each key without a value has a reason.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.report.formats.lines import ExportLine
+from holdfast.journal import Position
+from holdfast.report.formats.lines import ExportLine, KeyScores
 from holdfast.report.reduction import member_of, summarise_values, with_groups
 from holdfast.score import as_number
 from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
@@ -20,6 +21,7 @@ from holdfast.stats.intervals import LEVEL
 _EXCERPT = 500
 Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
+TextAt = Callable[[Position], str]
 CellName = tuple[str, str]
 """A task and a model."""
 _OPEN = ("unfinished", "failed", "scorer_failed")
@@ -85,23 +87,36 @@ class Measure(msgspec.Struct, frozen=True):
 class SideAnswers:
     """The planned, answered and scored keys of one side."""
 
-    def __init__(self, side: Side, reductions: Sequence[Reduction] = (Reduction(),)) -> None:
+    def __init__(
+        self, side: Side, reductions: Sequence[Reduction] = (Reduction(),), text_at: TextAt | None = None
+    ) -> None:
+        """`text_at`: reads the text of an answer whose line has only its position."""
         self.side = side
         self._reductions = reductions
         self._statuses: dict[Pair, str] = {}
         self._scores: dict[Pair, dict[str, Any]] = {}
         self._texts: dict[Pair, str] | None = {} if any(each.name == "cons_at_k" for each in reductions) else None
         self._groups: dict[str, Hashable] = {}
-        self.outputs: dict[Pair, str] = {}
+        self._outputs: dict[Pair, str | Position] = {}
+        self._text_at = text_at
 
-    def add(self, line: ExportLine) -> None:
+    def output(self, pair: Pair) -> str:
+        """The beginning of the answer's text."""
+        found = self._outputs.get(pair, "")
+        text = found if isinstance(found, str) else self._text_at(found) if self._text_at is not None else ""
+        return text[:_EXCERPT]
+
+    def add(self, line: ExportLine | KeyScores) -> None:
         pair = (line.sample_id, line.repeat)
         self._statuses[pair] = line.status
         if line.group:
             self._groups[line.sample_id] = member_of(line.sample_id, line.group)
         if line.status == "finished":
             self._scores[pair] = line.scores
-            self.outputs[pair] = (line.output or "")[:_EXCERPT]
+            if line.output is not None:
+                self._outputs[pair] = line.output[:_EXCERPT]
+            elif isinstance(line, KeyScores) and line.position is not None:
+                self._outputs[pair] = line.position
             if self._texts is not None:
                 self._texts[pair] = line.output or ""
 
@@ -173,7 +188,10 @@ class SideAnswers:
 
 
 def sides_of(
-    run: str, lines: Iterable[ExportLine], reductions: Mapping[str, Sequence[Reduction]] | None = None
+    run: str,
+    lines: Iterable[ExportLine | KeyScores],
+    reductions: Mapping[str, Sequence[Reduction]] | None = None,
+    text_at: TextAt | None = None,
 ) -> dict[CellName, SideAnswers]:
     """The sides of a run by task and model, in plan order. `reductions`: by task."""
     found: dict[CellName, SideAnswers] = {}
@@ -181,7 +199,7 @@ def sides_of(
     for line in lines:
         cell = (line.task, line.model)
         if cell not in found:
-            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)))
+            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)), text_at)
         found[cell].add(line)
     return found
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 import msgspec
 import xxhash
 
-from holdfast.journal import Entry, Reader, journal_folder
+from holdfast.journal import Entry, Position, Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.printable import clean
 from holdfast.records import (
@@ -106,40 +106,78 @@ class ExportLine(msgspec.Struct, frozen=True):
 
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
-    """One line per planned key, finished or not. Empty `evaluation` means the newest. Plan, answers and scores are read
-    side by side: all are in plan order, so memory stays small.
-    """
+    """One line per planned key, finished or not. Empty `evaluation` means the newest."""
     evaluation = evaluation or index.story.evaluation
+    spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
+    prices: dict[str, Prices] = {}
+    with contextlib.closing(Reader(journal_folder(run))) as reader:
+        for line, key, row, scores, group in _planned_rows(run, index, evaluation):
+            if key.model not in prices:
+                prices[key.model] = spec.prices(key.model)
+            export_line = _line(line, key, row, scores, (reader, prices[key.model]))
+            if group:
+                export_line = msgspec.structs.replace(export_line, group=group)
+            if row is None or export_line.status != "finished":
+                yield export_line
+                continue
+            edited = _edited(index, evaluation, row) if any(each.author for each in scores) else {}
+            found = anomalies.of(row)
+            more = edited or found
+            yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
+
+
+_PlannedRow = tuple[PlanLine, Key, AnswerRow | None, list[ScoreRow], str]
+
+
+def _planned_rows(run: str, index: Index, evaluation: str) -> Iterator[_PlannedRow]:
+    """Every planned key with its row, its scores and its group. Plan, answers and scores are read side by side: all are
+    in plan order, so memory stays small.
+    """
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
-    prices: dict[str, Prices] = {}
     groups = SampleGroups(run, index.story.spec, index.story.cells)
-    lines = itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells)
-    with contextlib.closing(Reader(journal_folder(run))) as reader:
-        for line in lines:
-            mine = answer if answer is not None and answer.o == line.o else None
-            if mine is not None:
-                answer = next(answers, None)
-            given: list[ScoreRow] = []
-            if scored is not None and scored[0] == line.o:
-                given = list(scored[1])
-                scored = next(scores, None)
-            key = parse_key(line.k)
-            if key.model not in prices:
-                prices[key.model] = spec.prices(key.model)
-            export_line = _line(line, key, mine, given, (reader, prices[key.model]))
-            group = groups.at(line.o)
-            if group:
-                export_line = msgspec.structs.replace(export_line, group=group)
-            if mine is None or export_line.status != "finished":
-                yield export_line
-                continue
-            edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
-            found = anomalies.of(mine)
-            more = edited or found
-            yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
+    for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
+        row = answer if answer is not None and answer.o == line.o else None
+        if row is not None:
+            answer = next(answers, None)
+        given: list[ScoreRow] = []
+        if scored is not None and scored[0] == line.o:
+            given = list(scored[1])
+            scored = next(scores, None)
+        yield line, parse_key(line.k), row, given, groups.at(line.o)
+
+
+class KeyScores(msgspec.Struct, frozen=True):
+    """What a comparison needs of a key. Its text is read from `position` only where it is shown."""
+
+    task: str
+    model: str
+    sample_id: str
+    repeat: int
+    status: str
+    scores: dict[str, Any]
+    group: str = ""
+    output: str | None = None
+    position: Position | None = None
+
+
+def key_scores(run: str, index: Index, evaluation: str = "") -> Iterator[KeyScores]:
+    """One for each planned key, like `export_lines`, without reading answers from the journal."""
+    for _, key, row, scores, group in _planned_rows(run, index, evaluation or index.story.evaluation):
+        status = row.status if row is not None else "unfinished"
+        if row is None or status != "finished":
+            yield KeyScores(*key, status, {}, group)
+        else:
+            given = {each.scorer: _score(each) for each in scores}
+            yield KeyScores(*key, status, given, group, None, Position(row.n, row.segment, row.at_byte))
+
+
+def text_at(reader: Reader, position: Position) -> str:
+    """The text of the answer in a record; empty if it is not there."""
+    entry = reader.record_at(position.segment, position.offset)
+    is_there = entry is not None and (entry.line.n, entry.line.t) == (position.n, "sample.finished")
+    return _finished.decode(entry.line).answer.text if entry is not None and is_there else ""
 
 
 def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:

@@ -95,6 +95,8 @@ def sum_groups(values: Sequence[float], groups: Sequence[Hashable] | None = None
     require_finite(values)
     if not values:
         return GroupSums()
+    if groups is not None and len(set(groups)) == len(groups):
+        groups = None
     total, binary = math.fsum(values), set(values) <= {0, 1}
     if binary and groups is None:
         return _sum_binary(len(values), round(total))

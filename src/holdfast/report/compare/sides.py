@@ -5,6 +5,7 @@ A measure is a scorer, or a scorer with a reducer (`numeric pass@5`). Its values
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Side(msgspec.Struct, frozen=True):
         return " ".join(mine for mine, theirs in parts if mine != theirs) or self.run
 
 
-class Measure(msgspec.Struct, frozen=True):
+class Measure(msgspec.Struct, frozen=True, dict=True):
     """One scorer's values on one side, perhaps reduced."""
 
     name: str
@@ -69,7 +70,11 @@ class Measure(msgspec.Struct, frozen=True):
         return [self.member(pair) for pair in pairs]
 
     def numbers(self) -> dict[Pair, float] | None:
-        """The numeric values; None for labels, or without values."""
+        """The numeric values; None for labels, or without values. Do not change them."""
+        return self._numbers
+
+    @cached_property
+    def _numbers(self) -> dict[Pair, float] | None:
         found = {pair: as_number(value) for pair, value in self.values.items()}
         return {pair: value for pair, value in found.items() if value is not None} or None
 

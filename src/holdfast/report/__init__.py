@@ -10,6 +10,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.compare.sides import CellName, SideAnswers, sides_of
     from holdfast.report.costs import (
         Cost,
         CostLine,
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
         unpriced_line,
     )
     from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
-    from holdfast.report.formats.lines import ExportLine, ScoreLine, export_lines, score_lines, write_csv, write_jsonl
+    from holdfast.report.formats.lines import (
+        EventLine,
+        ExportLine,
+        ScoreLine,
+        export_lines,
+        key_scores,
+        score_lines,
+        text_at,
+        with_events,
+        write_csv,
+        write_jsonl,
+    )
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
     from holdfast.report.story import (
@@ -67,8 +79,12 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "compare.sides": "CellName SideAnswers sides_of",
             "formats.frames": "Table cost_table sample_table score_table",
-            "formats.lines": "ExportLine ScoreLine export_lines score_lines write_csv write_jsonl",
+            "formats.lines": (
+                "EventLine ExportLine ScoreLine export_lines key_scores score_lines text_at with_events write_csv "
+                "write_jsonl"
+            ),
             "progress": "jobs_text progress_bar progress_html progress_line",
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
@@ -84,10 +100,12 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "CellName",
     "CellReport",
     "Cost",
     "CostLine",
     "CostReport",
+    "EventLine",
     "Example",
     "ExportLine",
     "Grid",
@@ -97,6 +115,7 @@ __all__ = [
     "RunReport",
     "ScoreLine",
     "ScorerReport",
+    "SideAnswers",
     "StoredSpec",
     "Table",
     "activity_of",
@@ -122,6 +141,7 @@ __all__ = [
     "jobs_text",
     "judges_of",
     "judgings_of",
+    "key_scores",
     "lines_of",
     "marked_lines",
     "money",
@@ -138,13 +158,16 @@ __all__ = [
     "scores_of",
     "short",
     "shortened",
+    "sides_of",
     "status_text",
     "status_tone",
     "sum_costs",
+    "text_at",
     "text_of",
     "tokens",
     "total",
     "unpriced_line",
+    "with_events",
     "without_scorer_name",
     "write_csv",
     "write_jsonl",

@@ -16,14 +16,17 @@ from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
+    CellName,
     CellReport,
     CostLine,
+    EventLine,
     ExportLine,
     KeyFilter,
     KeyStory,
     PlannedKey,
     RunReport,
     ScoreLine,
+    SideAnswers,
     StoredSpec,
     Table,
     activity_of,
@@ -36,13 +39,17 @@ from holdfast.report import (
     find_planned,
     judges_of,
     judgings_of,
+    key_scores,
     nearest_key,
     report_cells,
     sample_table,
     score_lines,
     score_table,
     scores_of,
+    sides_of,
+    text_at,
     total,
+    with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.compare.sides import CellName, SideAnswers, sides_of

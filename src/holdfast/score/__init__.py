@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
     from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
     from holdfast.score.fingerprints import identity, solver_digest, source_digest
+    from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import resolve
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
     from holdfast.score.scorers.choice import choice, extract_letter
@@ -26,6 +27,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "anomalies": "ANOMALIES_VERSION KINDS AnswerExpectations expect_answers find_anomalies",
             "definition": "Extractor Scorer ScorerError ScoringFailed scorer",
             "fingerprints": "identity solver_digest source_digest",
+            "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "resolve",
             "results": "as_number is_quick score_answer score_at_once score_group",
             "scorers.choice": "choice extract_letter",
@@ -38,9 +40,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "ANOMALIES_VERSION",
     "KINDS",
+    "OF_LABELS",
     "SCORERS",
     "AnswerExpectations",
     "Extractor",
+    "Repeat",
     "Scorer",
     "ScorerError",
     "ScoringFailed",
@@ -55,6 +59,7 @@ __all__ = [
     "is_quick",
     "last_quantity",
     "numeric",
+    "reduced_value",
     "regex",
     "resolve",
     "score_answer",

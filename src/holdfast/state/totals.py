@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import bucket_of
-from holdfast.score import as_number
-from holdfast.score.reduction import Repeat, reduced_value
+from holdfast.score import Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction, stored_reductions
 from holdfast.state.rows import AnswerRow, ScoreRow
 from holdfast.stats import GroupSums, sum_groups

@@ -13,8 +13,7 @@ import msgspec
 from holdfast.journal import Position
 from holdfast.report.formats.lines import ExportLine, KeyScores
 from holdfast.report.reduction import member_of, summarise_values, with_groups
-from holdfast.score import as_number
-from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
+from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.stats import Summary, summarise
 from holdfast.stats.intervals import LEVEL

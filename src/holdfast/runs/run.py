@@ -52,9 +52,7 @@ from holdfast.report import (
     with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.compare.sides import CellName, SideAnswers, sides_of
 from holdfast.report.formats.html import RunPage
-from holdfast.report.formats.lines import EventLine, key_scores, text_at, with_events
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups

@@ -27,6 +27,8 @@ from holdfast.state.totals import PageTotals, Reducing, answer_totals, score_tot
 _timed_gist = FactDecoder(TimedGist)
 _PENDING_MAX = 50_000
 """Changes that are collected at most."""
+_LONG_BYTES = 1000
+"""A longer score counts as several changes, because it is kept until it is applied."""
 _Change = tuple[Callable[..., object], tuple[Any, ...]]
 """A method of `KeyPage`, and its arguments."""
 _HANDLERS: RecordHandlers["IndexPages", Entry] = RecordHandlers()
@@ -300,6 +302,7 @@ class IndexPages:
             self._story.scored(found, entry.line.k)
             self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         self._add(found.o, entry, KeyPage.put_score, found)
+        self._pending_count += (entry.end - entry.offset) // _LONG_BYTES  # a reason or metadata may be long
 
 
 def _digest_answer(key: str, answer: Answer) -> int:

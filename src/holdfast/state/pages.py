@@ -48,18 +48,9 @@ class EvaluationRows(msgspec.Struct):
         if any(row.last and row.of == found.of for row in rows.values()):
             self._begin_round(rows, found)
         failure = "" if found.failure is None else found.failure.message
-        value, metadata = msgspec.json.encode(found.value), msgspec.json.encode(found.metadata)
+        value, is_taken = msgspec.json.encode(found.value), bool(found.taken)
         rows[found.scorer] = MadeRow(
-            found.o,
-            found.of,
-            found.scorer,
-            value,
-            found.reason,
-            failure,
-            metadata,
-            bool(found.taken),
-            found.last,
-            *place,
+            found.o, found.of, found.scorer, value, found.reason, failure, is_taken, found.last, *place
         )
 
     def _begin_round(self, rows: dict[str, MadeRow], found: ScoreGiven) -> None:
@@ -79,7 +70,7 @@ class EvaluationRows(msgspec.Struct):
         row = EditRow(found.o, found.of, found.scorer, value, found.reason, found.author, found.at, *place)
         self.edits.setdefault(found.o, []).append(row)
         # A row without a value, so that the hand-set score counts even if its scorer gave none.
-        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", "", b"{}", False, False, 0, 0, 0)
+        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", "", False, False, 0, 0, 0)
         self.made.setdefault(found.o, {}).setdefault(found.scorer, nothing)
 
     def counting(self, answers: Mapping[int, AnswerRow]) -> Iterator[ScoreRow]:

@@ -103,8 +103,6 @@ class MadeRow(msgspec.Struct, frozen=True, array_like=True):
     """The value as JSON."""
     reason: str
     failure: str
-    metadata: bytes
-    """JSON, because few callers decode it."""
     taken: bool
     last: bool
     n: int

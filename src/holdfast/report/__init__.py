@@ -10,7 +10,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
-    from holdfast.report.compare.sides import CellName, SideAnswers, sides_of
+    from holdfast.report.compare.sides import CellName, SideAnswers, sides_in, sides_of
     from holdfast.report.costs import (
         Cost,
         CostLine,
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
         ExportLine,
         ScoreLine,
         export_lines,
-        key_scores,
         score_lines,
-        text_at,
+        text_of_answer,
         with_events,
         write_csv,
         write_jsonl,
@@ -79,10 +78,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
-            "compare.sides": "CellName SideAnswers sides_of",
+            "compare.sides": "CellName SideAnswers sides_in sides_of",
             "formats.frames": "Table cost_table sample_table score_table",
             "formats.lines": (
-                "EventLine ExportLine ScoreLine export_lines key_scores score_lines text_at with_events write_csv "
+                "EventLine ExportLine ScoreLine export_lines score_lines text_of_answer with_events write_csv "
                 "write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
@@ -141,7 +140,6 @@ __all__ = [
     "jobs_text",
     "judges_of",
     "judgings_of",
-    "key_scores",
     "lines_of",
     "marked_lines",
     "money",
@@ -158,12 +156,13 @@ __all__ = [
     "scores_of",
     "short",
     "shortened",
+    "sides_in",
     "sides_of",
     "status_text",
     "status_tone",
     "sum_costs",
-    "text_at",
     "text_of",
+    "text_of_answer",
     "tokens",
     "total",
     "unpriced_line",

@@ -5,7 +5,6 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,15 +38,15 @@ from holdfast.report import (
     find_planned,
     judges_of,
     judgings_of,
-    key_scores,
     nearest_key,
     report_cells,
     sample_table,
     score_lines,
     score_table,
     scores_of,
+    sides_in,
     sides_of,
-    text_at,
+    text_of_answer,
     total,
     with_events,
 )
@@ -210,8 +209,9 @@ class Run(OpenedRun):
         how = reductions or {}
         if any(each.is_cons for several in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation), how)
-        folder, found = self.place.folder, self._evaluation(evaluation)
-        return sides_of(name, key_scores(folder, self._index, found), how, partial(text_at, Reader(self.place.journal)))
+        index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
+        reader = Reader(self.place.journal)
+        return sides_in(name, index, found, how, lambda o: text_of_answer(reader, index.row(o)))
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.

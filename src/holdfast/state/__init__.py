@@ -9,7 +9,7 @@ from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
-from holdfast.state.index import Index
+from holdfast.state.index import Index, ScoredPage
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import Stamps, identity_in, is_current, stamp_of_file
@@ -45,6 +45,7 @@ __all__ = [
     "ReducedTotals",
     "Reducing",
     "ScoreRow",
+    "ScoredPage",
     "ScorerTotals",
     "Stamps",
     "Standing",

@@ -28,11 +28,13 @@ from holdfast.state.pages import (
     SCORES,
     EvaluationRows,
     PageEntry,
+    decode_answer_gists,
     decode_answers,
+    decode_made_gists,
     decode_records,
 )
 from holdfast.state.profile import Profile
-from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.rows import AnswerGist, AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow, decode_value
 from holdfast.state.snapshot import (
     CheckedFiles,
     Snapshot,
@@ -55,6 +57,8 @@ _RECENT = 12
 _REBUILDS_MAX = 3
 _FAILURES = (UnusableError, msgspec.MsgspecError, ValueError, TypeError, KeyError, OSError)
 """What reading a damaged index can raise."""
+ScoredPage = tuple[list[AnswerGist], list[tuple[int, str, Any, str]]]
+"""The answers of a page, and the scores that count: ordinal, scorer, value, and the message of a failure."""
 T = TypeVar("T")
 _decoder = msgspec.json.Decoder(Directory)
 
@@ -144,7 +148,7 @@ class Index:
         """By key. Searches the bytes of all pages of its cell, and decodes only those that contain the key."""
         text = key.encode()
         for first in self._pages.starts:
-            if text in self._load(first, ANSWERS, bytes):
+            if text in self._load(first, ANSWERS, bytes, keep=False):
                 found = next((row for row in self._answers(first).values() if row.key == key), None)
                 if found is not None:
                     return found
@@ -162,6 +166,26 @@ class Index:
             for row in self._evaluation(page, evaluation).counting(self._answers(page)):
                 if row.o >= first and (count < 0 or row.o < first + count):
                     yield row
+
+    def scored_pages(self, evaluation: str, cell: Cell) -> Iterator[ScoredPage]:
+        """The answers and scores of a cell, page by page: a comparison needs few fields of millions of rows."""
+        for page in self._pages.pages_of(cell.first, cell.count):
+            answers = self._load(page, ANSWERS, decode_answer_gists, keep=False)
+            entry, name = self._directory.pages[page], f"{SCORES}{evaluation}"
+            if any(scorer.edited for scorer in entry.totals.evaluations.get(evaluation, {}).values()):
+                rows = self._evaluation(page, evaluation).counting(self._answers(page))
+                yield answers, [(row.o, row.scorer, row.value, row.failure) for row in rows]
+                continue
+            made = self._load(page, name, decode_made_gists, keep=False) if name in entry.blobs else []
+            counting = {row.o: row.n for row in answers if row.status == "finished"}
+            yield (
+                answers,
+                [
+                    (row.o, row.scorer, decode_value(row.encoded), row.failure)
+                    for row in made
+                    if counting.get(row.o) == row.of
+                ],
+            )
 
     def rows_around(self, o: int) -> Mapping[int, AnswerRow]:
         """The answers and failures on the page of a key, by ordinal. All repeats of a sample are on one page."""
@@ -255,7 +279,7 @@ class Index:
         """Read every part, so that a damaged one is found and the index rebuilt."""
         for first in [*self._pages.starts]:
             for name in [*self._directory.pages[first].blobs]:
-                self._load(first, name, bytes)
+                self._load(first, name, bytes, keep=False)
 
     def remove(self) -> None:
         """Remove the cached snapshot because it is wrong: the next reader rebuilds it."""
@@ -277,13 +301,15 @@ class Index:
             return EvaluationRows()
         return self._load(page, name, EvaluationRows.decode)
 
-    def _load(self, page: int, name: str, decode: Callable[[bytes], T]) -> T:
-        """Read and decode a part of a page. If that fails, rebuild the index from the same records and try again."""
+    def _load(self, page: int, name: str, decode: Callable[[bytes], T], *, keep: bool = True) -> T:
+        """Read and decode a part of a page. If that fails, rebuild the index from the same records and try again.
+        `keep`: for the next call, which must use the same decoder.
+        """
         while True:
             if not self._is_open:
                 raise RuntimeError("the index is closed")
             place = (page, name)
-            if place in self._recent and decode is not bytes:
+            if keep and place in self._recent:
                 found: T = self._recent[place]
                 return found
             try:
@@ -294,7 +320,7 @@ class Index:
                 self._last = self.last_n  # the same records, so that rows returned so far stay valid
                 self._rebuild(error)
                 continue
-            if decode is not bytes:
+            if keep:
                 while len(self._recent) >= _RECENT:
                     del self._recent[next(iter(self._recent))]
                 self._recent[place] = found

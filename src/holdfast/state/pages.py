@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.journal import Position
 from holdfast.records import AnomaliesRechecked, ScoreGiven, parse_key
-from holdfast.state.rows import AnswerRow, EditRow, MadeRow, ScoreRow, decode_value
+from holdfast.state.rows import AnswerGist, AnswerRow, EditRow, MadeGist, MadeRow, ScoreRow, decode_value
 from holdfast.state.snapshot import Blob
 from holdfast.state.totals import PageTotals
 
@@ -204,6 +204,17 @@ def decode_records(content: bytes) -> dict[int, list[Position]]:
     }
 
 
+def decode_answer_gists(content: bytes) -> list[AnswerGist]:
+    return _answer_gists.decode(content)
+
+
+def decode_made_gists(content: bytes) -> list[MadeGist]:
+    """Without scores set by hand."""
+    return _made_gists.decode(content)[0]
+
+
+_answer_gists = msgspec.msgpack.Decoder(list[AnswerGist])
+_made_gists = msgspec.msgpack.Decoder(tuple[list[MadeGist], msgspec.Raw])
 _encoder = msgspec.msgpack.Encoder()
 _answers = msgspec.msgpack.Decoder(list[AnswerRow])
 _evaluation = msgspec.msgpack.Decoder(tuple[list[MadeRow], list[EditRow]])

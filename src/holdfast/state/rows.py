@@ -52,6 +52,26 @@ class AnswerRow(msgspec.Struct, frozen=True, array_like=True):
         return _used.decode(self.used)
 
 
+class AnswerGist(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first fields of an `AnswerRow`: decoding skips the rest, which a comparison does not need."""
+
+    o: int
+    key: str
+    status: str
+    n: int
+
+
+class MadeGist(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first fields of a `MadeRow`."""
+
+    o: int
+    of: int
+    scorer: str
+    encoded: bytes
+    reason: str
+    failure: str
+
+
 class ScoreRow(msgspec.Struct, frozen=True):
     """The score that counts: the scorer's, or the one set by hand that replaces it."""
 

@@ -47,7 +47,7 @@ def units_of(values: Sequence[float], groups: Sequence[Hashable] | None) -> Unit
     """Without groups, each value is a unit of its own."""
     require_groups(values, groups)
     require_finite(values)
-    if groups is None:
+    if groups is None or len(set(groups)) == len(groups):
         totals = np.sort(np.asarray(values, dtype=float))
         return Units(totals, np.ones(len(totals)))
     found = sorted((math.fsum(each), len(each)) for each in group_values(values, groups).values())

@@ -10,18 +10,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal import Position
-from holdfast.report.formats.lines import ExportLine, KeyScores
+from holdfast.records import parse_key
+from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
 from holdfast.report.reduction import member_of, summarise_values, with_groups
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
+from holdfast.state import Index, ScoredPage
 from holdfast.stats import Summary, summarise
 from holdfast.stats.intervals import LEVEL
 
 _EXCERPT = 500
 Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
-TextAt = Callable[[Position], str]
+TextAt = Callable[[int], str]
+"""From the ordinal of a key to the text of its answer."""
 CellName = tuple[str, str]
 """A task and a model."""
 _OPEN = ("unfinished", "failed", "scorer_failed")
@@ -74,6 +76,8 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _numbers(self) -> dict[Pair, float] | None:
+        if set(map(type, self.values.values())) == {bool}:
+            return dict(zip(self.values, map(float, self.values.values()), strict=True))
         found = {pair: as_number(value) for pair, value in self.values.items()}
         return {pair: value for pair, value in found.items() if value is not None} or None
 
@@ -94,14 +98,17 @@ class SideAnswers:
     def __init__(
         self, side: Side, reductions: Sequence[Reduction] = (Reduction(),), text_at: TextAt | None = None
     ) -> None:
-        """`text_at`: reads the text of an answer whose line has only its position."""
+        """`text_at`: reads the text of an answer that was added without it."""
         self.side = side
         self._reductions = reductions
         self._statuses: dict[Pair, str] = {}
-        self._scores: dict[Pair, dict[str, Any]] = {}
-        self._texts: dict[Pair, str] | None = {} if any(each.name == "cons_at_k" for each in reductions) else None
+        """Of all planned keys, in plan order."""
+        self._scores: dict[str, dict[Pair, Any]] = {}
+        """By scorer: of finished keys. A dict is a failure of the scorer."""
+        self._texts: dict[Pair, str] | None = {} if any(each.is_cons for each in reductions) else None
         self._groups: dict[str, Hashable] = {}
-        self._outputs: dict[Pair, str | Position] = {}
+        self._outputs: dict[Pair, str | int] = {}
+        """The beginning of an answer's text, or its ordinal."""
         self._text_at = text_at
 
     def output(self, pair: Pair) -> str:
@@ -115,19 +122,37 @@ class SideAnswers:
         self._statuses[pair] = line.status
         if line.group:
             self._groups[line.sample_id] = member_of(line.sample_id, line.group)
-        if line.status == "finished":
-            self._scores[pair] = line.scores
-            if line.output is not None:
-                self._outputs[pair] = line.output[:_EXCERPT]
-            elif isinstance(line, KeyScores) and line.position is not None:
-                self._outputs[pair] = line.position
+        if line.status != "finished":
+            return
+        for scorer, value in line.scores.items():
+            self._scores.setdefault(scorer, {})[pair] = value
+        if isinstance(line, KeyScores):
+            self._outputs[pair] = line.o
+        else:
+            self._outputs[pair] = (line.output or "")[:_EXCERPT]
             if self._texts is not None:
                 self._texts[pair] = line.output or ""
+
+    def add_page(self, page: ScoredPage) -> None:
+        """Add many keys at once, all of them without a group."""
+        answers, scores = page
+        pairs = {}
+        for row in answers:
+            _, _, sample, repeat = row.key.split("/") if "%" not in row.key else parse_key(row.key)
+            pair = pairs[row.o] = (sample, int(repeat))
+            self._statuses[pair] = row.status
+            if row.status == "finished":
+                self._outputs[pair] = row.o
+        for o, scorer, value, failure in scores:
+            given = self._scores.get(scorer)
+            if given is None:
+                given = self._scores[scorer] = {}
+            given[pairs[o]] = {"failure": failure} if failure else value
 
     def measures(self) -> dict[str, Measure]:
         """Measures by name, in the order of a report: by scorer, then by reducer."""
         found: dict[str, Measure] = {}
-        for scorer in dict.fromkeys(name for scores in self._scores.values() for name in scores):
+        for scorer in self._scores:
             plain = self._plain(scorer)
             for each in self._reductions:
                 takes = plain.numbers() is not None or each.name in OF_LABELS
@@ -143,7 +168,7 @@ class SideAnswers:
         """For a side without any score, whose scorers are therefore unknown: a measure without values. None
         otherwise.
         """
-        if any(self._scores.values()):
+        if self._scores:
             return None
         plain = self._plain(scorer)
         return plain if how is None or how.name == MEAN else self._reduced(plain, how)
@@ -153,12 +178,15 @@ class SideAnswers:
         return any(reason in _OPEN for reason in self._plain(scorer).missing.values())
 
     def _plain(self, scorer: str) -> Measure:
+        given = self._scores.get(scorer, {})
+        if len(given) == len(self._statuses) and set(map(type, given.values())) == {bool}:
+            return Measure(scorer, scorer, given, {}, groups=self._groups)  # the most frequent case, without a loop
         measure = Measure(scorer, scorer, {}, {}, groups=self._groups)
         for pair, status in self._statuses.items():
             if status != "finished":
                 measure.missing[pair] = status
                 continue
-            value = self._scores[pair].get(scorer)
+            value = given.get(pair)
             if isinstance(value, dict):
                 measure.missing[pair] = "scorer_failed"
             elif value is None or (not isinstance(value, str) and as_number(value) is None):
@@ -176,7 +204,7 @@ class SideAnswers:
         samples: dict[str, list[Repeat]] = {}
         answers = self._texts or {}
         if how.answer:
-            labels = {pair: scores.get(how.answer) for pair, scores in self._scores.items()}
+            labels = self._scores.get(how.answer, {})
             answers = {pair: label for pair, label in labels.items() if isinstance(label, str)}
         for pair in self._statuses:
             samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), answers.get(pair)))
@@ -192,19 +220,36 @@ class SideAnswers:
 
 
 def sides_of(
-    run: str,
-    lines: Iterable[ExportLine | KeyScores],
-    reductions: Mapping[str, Sequence[Reduction]] | None = None,
-    text_at: TextAt | None = None,
+    run: str, lines: Iterable[ExportLine], reductions: Mapping[str, Sequence[Reduction]] | None = None
 ) -> dict[CellName, SideAnswers]:
-    """The sides of a run by task and model, in plan order. `reductions`: by task."""
+    """The sides of a run by task and model, in plan order, from whole lines. `reductions`: by task."""
     found: dict[CellName, SideAnswers] = {}
     how = reductions or {}
     for line in lines:
         cell = (line.task, line.model)
         if cell not in found:
-            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)), text_at)
+            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)))
         found[cell].add(line)
+    return found
+
+
+def sides_in(
+    run: str, index: Index, evaluation: str, reductions: Mapping[str, Sequence[Reduction]], text_at: TextAt
+) -> dict[CellName, SideAnswers]:
+    """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
+    found: dict[CellName, SideAnswers] = {}
+    grouped = {str(task.get("name")) for task in index.story.spec.get("tasks", ()) if task["dataset"].get("group")}
+    for cell in index.story.cells:
+        name = (cell.task, cell.model)
+        if name not in found:
+            found[name] = SideAnswers(Side(run, *name), reductions.get(cell.task, (Reduction(),)), text_at)
+        ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
+        if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
+            for page in index.scored_pages(evaluation, cell):
+                found[name].add_page(page)
+        else:
+            for line in key_scores(index.folder, index, evaluation, cell):
+                found[name].add(line)
     return found
 
 

@@ -20,16 +20,17 @@ import itertools
 import re
 import sqlite3
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import msgspec
 import xxhash
 
-from holdfast.journal import Entry, Position, Reader, journal_folder
+from holdfast.journal import Entry, Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.printable import clean
 from holdfast.records import (
+    Cell,
     FactDecoder,
     Failure,
     Key,
@@ -111,7 +112,7 @@ def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[Expor
     spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
     with contextlib.closing(Reader(journal_folder(run))) as reader:
-        for line, key, row, scores, group in _planned_rows(run, index, evaluation):
+        for line, key, row, scores, group in _planned_rows(run, index, evaluation, index.story.cells):
             if key.model not in prices:
                 prices[key.model] = spec.prices(key.model)
             export_line = _line(line, key, row, scores, (reader, prices[key.model]))
@@ -129,15 +130,17 @@ def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[Expor
 _PlannedRow = tuple[PlanLine, Key, AnswerRow | None, list[ScoreRow], str]
 
 
-def _planned_rows(run: str, index: Index, evaluation: str) -> Iterator[_PlannedRow]:
+def _planned_rows(run: str, index: Index, evaluation: str, cells: Sequence[Cell]) -> Iterator[_PlannedRow]:
     """Every planned key with its row, its scores and its group. Plan, answers and scores are read side by side: all are
     in plan order, so memory stays small.
     """
-    answers = index.answers()
-    scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
+    of_cells = [(cell.first, cell.count) for cell in cells]
+    answers = itertools.chain.from_iterable(index.answers("", *each) for each in of_cells)
+    rows = itertools.chain.from_iterable(index.scores(evaluation, *each) for each in of_cells)
+    scores = itertools.groupby(rows, key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    groups = SampleGroups(run, index.story.spec, index.story.cells)
-    for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
+    groups = SampleGroups(run, index.story.spec, cells)
+    for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in cells):
         row = answer if answer is not None and answer.o == line.o else None
         if row is not None:
             answer = next(answers, None)
@@ -149,35 +152,30 @@ def _planned_rows(run: str, index: Index, evaluation: str) -> Iterator[_PlannedR
 
 
 class KeyScores(msgspec.Struct, frozen=True):
-    """What a comparison needs of a key. Its text is read from `position` only where it is shown."""
+    """What a comparison needs of a key. Texts are read only where they are shown."""
 
-    task: str
-    model: str
+    o: int
     sample_id: str
     repeat: int
     status: str
     scores: dict[str, Any]
     group: str = ""
-    output: str | None = None
-    position: Position | None = None
 
 
-def key_scores(run: str, index: Index, evaluation: str = "") -> Iterator[KeyScores]:
-    """One for each planned key, like `export_lines`, without reading answers from the journal."""
-    for _, key, row, scores, group in _planned_rows(run, index, evaluation or index.story.evaluation):
+def key_scores(run: str, index: Index, evaluation: str, cell: Cell) -> Iterator[KeyScores]:
+    """One for each planned key of a cell, like `export_lines`, without reading answers from the journal."""
+    for line, key, row, scores, group in _planned_rows(run, index, evaluation, [cell]):
         status = row.status if row is not None else "unfinished"
-        if row is None or status != "finished":
-            yield KeyScores(*key, status, {}, group)
-        else:
-            given = {each.scorer: _score(each) for each in scores}
-            yield KeyScores(*key, status, given, group, None, Position(row.n, row.segment, row.at_byte))
+        given = {each.scorer: _score(each) for each in scores} if status == "finished" else {}
+        yield KeyScores(line.o, key.sample_id, key.repeat, status, given, group)
 
 
-def text_at(reader: Reader, position: Position) -> str:
-    """The text of the answer in a record; empty if it is not there."""
-    entry = reader.record_at(position.segment, position.offset)
-    is_there = entry is not None and (entry.line.n, entry.line.t) == (position.n, "sample.finished")
-    return _finished.decode(entry.line).answer.text if entry is not None and is_there else ""
+def text_of_answer(reader: Reader, row: AnswerRow | None) -> str:
+    """The text of a recorded answer; empty if its record is not there."""
+    entry = reader.record_at(row.segment, row.at_byte) if row is not None else None
+    if row is None or entry is None or (entry.line.n, entry.line.t) != (row.n, "sample.finished"):
+        return ""
+    return _finished.decode(entry.line).answer.text
 
 
 def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:

@@ -8,11 +8,9 @@ A crash leaves only records: steps of samples in flight, and answers without sco
 """
 
 import asyncio
-import contextlib
-import gc
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -29,6 +27,7 @@ from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
 from holdfast.errors import BadRecordError, RecordTooLargeError
+from holdfast.garbage import fewer_collections
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.models import Slots, open_batch_api
 from holdfast.models.batch.jobs import BatchSetup
@@ -41,7 +40,6 @@ from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandbox
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
-_COLLECT_AFTER = 50_000
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
@@ -178,7 +176,7 @@ class Engine:
 
     async def run(self) -> None:
         """Answer and score everything that is missing. Raises only what stops the whole run, not a sample's failure."""
-        with _fewer_collections(), contain_exits():
+        with fewer_collections(), contain_exits():
             try:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
@@ -548,16 +546,3 @@ def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:
     """Return the tasks with a scorer that needs all repeats of a sample at once."""
     return [task for task, each in scorers.items() if any(scorer.group for scorer in each)]
-
-
-@contextlib.contextmanager
-def _fewer_collections() -> Iterator[None]:
-    """Make the garbage collector run less often. Hundreds of samples in flight are many objects with hardly a cycle:
-    collecting after every 700 new ones took a sixth of the time of a run over HTTP.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], _COLLECT_AFTER) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

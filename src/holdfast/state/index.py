@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import StaleCursorError
+from holdfast.garbage import fewer_collections
 from holdfast.journal import START, Cursor, Damage, Entry, Position, Reader, journal_folder, unrecorded
 from holdfast.records import Cell
 from holdfast.state.cache import identify
@@ -376,21 +377,22 @@ class Index:
         """Apply the records after `cursor`. `segments`: the states of the files, taken before reading."""
         reader = Reader(journal_folder(self._run), cursor=cursor)
         changes = 0
-        for each in reader.read(live=True):
-            if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
-                self.last_n = self._last
-                self._pages.flush()
-                return  # not published: its cursor would not match the records that were applied
-            changes += 1
-            if isinstance(each, Damage):
-                if each not in self.damage:  # a stray file is reported by every reader
-                    self.damage.append(each)
-            elif not self.story.has_start(each.line):  # the copy of a lost start record is read every time
-                self._pages.apply(each)
-        self.last_n, self.start_n = reader.cursor.n, reader.start_n
-        if not changes:
-            return
-        self._pages.flush()
+        with fewer_collections():
+            for each in reader.read(live=True):
+                if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
+                    self.last_n = self._last
+                    self._pages.flush()
+                    return  # not published: its cursor would not match the records that were applied
+                changes += 1
+                if isinstance(each, Damage):
+                    if each not in self.damage:  # a stray file is reported by every reader
+                        self.damage.append(each)
+                elif not self.story.has_start(each.line):  # the copy of a lost start record is read every time
+                    self._pages.apply(each)
+            self.last_n, self.start_n = reader.cursor.n, reader.start_n
+            if not changes:
+                return
+            self._pages.flush()
         self._directory.cursor, self._directory.segments = reader.cursor, segments
         # Publishing copies the whole file. For a long run that still grows, do it only after many changes.
         if self._kept and (self.last_n < _SMALL_RECORDS or changes > _PUBLISH_RECORDS):

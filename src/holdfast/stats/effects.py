@@ -99,7 +99,7 @@ def paired_odds_ratio(gains: int, losses: int, confidence: float = LEVEL) -> Sum
 def _averaged(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
     require_groups(values, groups)
     require_finite(values)
-    if groups is None:
+    if groups is None or len(set(groups)) == len(groups):
         return list(values)
     return [_mean(each) for each in group_values(values, groups).values()]
 

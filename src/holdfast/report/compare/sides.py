@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
 from holdfast.report.reduction import member_of, summarise_values, with_groups
@@ -20,6 +21,8 @@ from holdfast.stats import Summary, summarise
 from holdfast.stats.intervals import LEVEL
 
 _EXCERPT = 500
+_COLLECT_AFTER = 1_000_000
+"""Objects: the keys of a run are all kept, so collecting finds nothing."""
 Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
 TextAt = Callable[[int], str]
@@ -239,17 +242,18 @@ def sides_in(
     """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
     found: dict[CellName, SideAnswers] = {}
     grouped = {str(task.get("name")) for task in index.story.spec.get("tasks", ()) if task["dataset"].get("group")}
-    for cell in index.story.cells:
-        name = (cell.task, cell.model)
-        if name not in found:
-            found[name] = SideAnswers(Side(run, *name), reductions.get(cell.task, (Reduction(),)), text_at)
-        ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
-        if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
-            for page in index.scored_pages(evaluation, cell):
-                found[name].add_page(page)
-        else:
-            for line in key_scores(index.folder, index, evaluation, cell):
-                found[name].add(line)
+    with fewer_collections(_COLLECT_AFTER):
+        for cell in index.story.cells:
+            name = (cell.task, cell.model)
+            if name not in found:
+                found[name] = SideAnswers(Side(run, *name), reductions.get(cell.task, (Reduction(),)), text_at)
+            ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
+            if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
+                for page in index.scored_pages(evaluation, cell):
+                    found[name].add_page(page)
+            else:
+                for line in key_scores(index.folder, index, evaluation, cell):
+                    found[name].add(line)
     return found
 
 

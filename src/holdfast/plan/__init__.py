@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.plan.differences import changed_inputs, changed_rows
+    from holdfast.plan.draft import PlanDraft, draft_plan
     from holdfast.plan.extension import PlanExtension, PlanReplacement
     from holdfast.plan.files import (
         DATA,
@@ -42,6 +43,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "differences": "changed_inputs changed_rows",
+            "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine Flaw PlanLine StoredRows check_blobs check_originals "
@@ -59,6 +61,7 @@ __all__ = [
     "RESTORE",
     "DataLine",
     "Flaw",
+    "PlanDraft",
     "PlanExtension",
     "PlanLine",
     "PlanReplacement",
@@ -73,6 +76,7 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "draft_plan",
     "find_problem",
     "inputs_of",
     "models_of",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         survey,
         write_plan,
     )
+    from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
@@ -52,6 +53,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),
+            "stamps": "ComparedRows stamp_of_data",
         },
     )
 
@@ -59,6 +61,7 @@ __all__ = [
     "DATA",
     "PLAN",
     "RESTORE",
+    "ComparedRows",
     "DataLine",
     "Flaw",
     "PlanDraft",
@@ -86,6 +89,7 @@ __all__ = [
     "read_lines",
     "rows_of",
     "scoring_roles",
+    "stamp_of_data",
     "survey",
     "write_plan",
 ]

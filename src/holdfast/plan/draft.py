@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 import msgspec
@@ -30,6 +30,7 @@ from holdfast.plan.planner import (
     survey,
     surveyed,
 )
+from holdfast.plan.stamps import ComparedRows, cells_to_compare, stamp_of_data
 from holdfast.records import Cell, StoredFile
 from holdfast.spec import Spec
 
@@ -48,6 +49,7 @@ class PlanDraft:
         self._files: list[IO[bytes]] = []
         self._parts: dict[str, DataPart] = {}
         self._stored: StoredFile | None = None
+        self._stamps = {name: stamp_of_data(spec, work) for name, work in works.items()}
         try:
             for _ in range(1 + len(spec.models)):
                 self._files.append(tempfile.TemporaryFile(dir=near))  # noqa: SIM115 - closed by close()
@@ -73,6 +75,12 @@ class PlanDraft:
         plan = plan_file.write(self._plan_lines(plan_file, cells))
         self.close()
         return WrittenPlan(plan, self._stored, tuple(cells))
+
+    def remember_rows(self, compared: ComparedRows, cells: Sequence[Cell]) -> None:
+        """Spare the first resume the comparison: these cells were planned from the rows of the data."""
+        models = {model.name: model for model in self._spec.models}
+        for name, mine in cells_to_compare(cells).items():
+            compared.remember(self._stamps[name], self._spec, self._works[name], models[mine[0].model], mine)
 
     def close(self) -> None:
         """Drop the temporary files."""

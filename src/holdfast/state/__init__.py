@@ -4,7 +4,7 @@ Everything here is derived and can be deleted: `dispatch` routes records by type
 from them, `index` and `catalogue` keep the result in the user's cache (`cache`, `snapshot`).
 """
 
-from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used, remove_stale
+from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, is_networked, make_room, mark_used, remove_stale
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
@@ -12,7 +12,7 @@ from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gis
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.snapshot import Stamps, identity_in, is_current, stamp_of_file
+from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 
@@ -22,6 +22,7 @@ __all__ = [
     "AnswerRow",
     "Bits",
     "Catalogue",
+    "CheckedFiles",
     "EvaluationCounts",
     "Fold",
     "Index",
@@ -41,6 +42,7 @@ __all__ = [
     "identity_in",
     "is_current",
     "is_held",
+    "is_networked",
     "keep_beat",
     "looked_data",
     "make_room",

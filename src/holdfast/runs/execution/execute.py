@@ -17,7 +17,7 @@ import uuid
 
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_run_folder
-from holdfast.plan import PlanDraft, WrittenPlan, draft_plan, inputs_of, write_plan
+from holdfast.plan import ComparedRows, PlanDraft, WrittenPlan, draft_plan, inputs_of, write_plan
 from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.drift import Retry
@@ -127,6 +127,9 @@ async def _begin(
         await asyncio.to_thread(reading.catch_up)
         await asyncio.to_thread(reading.write_start)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
+        if drafted is not None:
+            compared = ComparedRows(place.folder, uid, reading.fold.story.blocks)
+            await asyncio.to_thread(drafted.remember_rows, compared, planned.cells)
     except BaseException:
         await close_quietly(writer, logbook)
         raise

@@ -268,7 +268,7 @@ class Resumption:
         return self._reading.fold
 
     def _compare(self) -> AcceptedChanges:
-        return self._drift.compare(self._fold, stored_spec(self._fold))
+        return self._drift.compare(self._fold, stored_spec(self._fold), self._reading.uid)
 
     def _compare_for_extension(self) -> tuple[list[Change], PlanExtension | None]:
         return self._drift.compare_for_extension(self._fold, stored_spec(self._fold))

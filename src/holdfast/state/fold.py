@@ -92,20 +92,26 @@ class Positions(MutableMapping[int, Position]):
         page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
         if page is None or not page[at]:
             raise KeyError(ordinal)
-        return Position(*page[at : at + 3])
+        return Position(page[at], page[at + 1], page[at + 2])
 
     def __setitem__(self, ordinal: int, position: Position) -> None:
         page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
         if page is None:
             page = self._pages[ordinal // _PAGE] = array("q", bytes(24 * _PAGE))
         self._count += not page[at]
-        page[at : at + 3] = array("q", (position.n, position.segment, position.offset))
+        page[at], page[at + 1], page[at + 2] = position.n, position.segment, position.offset
 
     def __delitem__(self, ordinal: int) -> None:
-        if ordinal not in self:
+        page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
+        if page is None or not page[at]:
             raise KeyError(ordinal)
-        self._pages[ordinal // _PAGE][3 * (ordinal % _PAGE)] = 0
+        page[at] = 0
         self._count -= 1
+
+    def record_of(self, ordinal: int) -> int:
+        """The number of the record; 0 if there is none."""
+        page = self._pages.get(ordinal // _PAGE)
+        return 0 if page is None else page[3 * (ordinal % _PAGE)]
 
     def __contains__(self, ordinal: object) -> bool:
         if not isinstance(ordinal, int):
@@ -322,9 +328,8 @@ class Fold:
         found = score_data.decode(entry.line)
         if found.author:
             return  # set by hand: it does not say whether the scorers are done
-        position = self.unscored.get(found.o)
         self.story.scored(found, entry.line.k)
-        if found.evaluation != self.evaluation or position is None or position.n != found.of:
+        if found.evaluation != self.evaluation or not found.of or self.unscored.record_of(found.o) != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)
         if found.failure is not None and found.failure.kind not in OWN_KINDS:
@@ -336,11 +341,11 @@ class Fold:
             # Scores of one answer are written together. A loss among them may have hit one of these, so score it again.
             self._broken.discard(found.o)
             return
-        del self.unscored[found.o]
         if found.o in self._broken:
             self._broken.discard(found.o)
-            self.unjudged[found.o] = position
+            self.unjudged[found.o] = self.unscored.pop(found.o)
             self.judged.setdefault(found.o, Judged()).failed += 1
         else:
+            del self.unscored[found.o]
             self.judged.pop(found.o, None)
             self.large.pop(found.o, None)

@@ -396,7 +396,8 @@ class Story(msgspec.Struct):
     def _spent(self, spent: Spent, key: str | None) -> None:
         self.replayed += spent.replayed
         self.orphaned += spent.orphaned
-        self.saved += spent.saved
+        if spent.saved != _NO_USAGE:
+            self.saved += spent.saved
         if spent.replayed or spent.orphaned:
             for role, each in spent.by_role().items():
                 bill = self._bill(key, role)

@@ -159,6 +159,13 @@ class Reader:
         line = parse(raw.removesuffix(b"\n"), self._seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was read is a line of the journal before the cursor. Then another reader that starts
+        at the cursor yields what this one would yield next.
+        """
+        return not (self._tail_n or self._copied_n or self._strays_seen)
+
     def close(self) -> None:
         """Close the file that `record_at` keeps open."""
         if self._lookup is not None:

@@ -9,10 +9,11 @@ from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
+from holdfast.state.fold_snapshot import FoldSnapshot
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file
+from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 
@@ -25,6 +26,7 @@ __all__ = [
     "CheckedFiles",
     "EvaluationCounts",
     "Fold",
+    "FoldSnapshot",
     "Index",
     "Judged",
     "MadeRow",
@@ -53,6 +55,7 @@ __all__ = [
     "remove_stale",
     "stamp_of",
     "stamp_of_file",
+    "stamp_segments",
     "standing_by",
     "standing_of",
     "status_by",

@@ -61,6 +61,17 @@ class Bits:
         full = self._bytes[inner.start : inner.stop].count(0xFF)
         return full == len(inner) and all(number in self for number in edges)
 
+    def encoded(self) -> bytes:
+        """One bit for each ordinal, the lowest first."""
+        return bytes(self._bytes).rstrip(b"\0")
+
+    @classmethod
+    def decoded(cls, data: bytes) -> "Bits":
+        made = cls()
+        made._bytes = bytearray(data)
+        made.count = int.from_bytes(data, "little").bit_count()
+        return made
+
     def add(self, number: int) -> bool:
         """True if the number is new."""
         if number in self:
@@ -113,6 +124,20 @@ class Positions(MutableMapping[int, Position]):
         page = self._pages.get(ordinal // _PAGE)
         return 0 if page is None else page[3 * (ordinal % _PAGE)]
 
+    def encoded(self) -> dict[int, bytes]:
+        """The pages that are not empty, in this machine's byte order."""
+        return {number: page.tobytes() for number, page in sorted(self._pages.items()) if any(page[::3])}
+
+    @classmethod
+    def decoded(cls, pages: Mapping[int, bytes]) -> "Positions":
+        made = cls()
+        for number, data in pages.items():
+            if len(data) != 24 * _PAGE:
+                raise ValueError(f"a page of positions has {len(data)} bytes")
+            page = made._pages[number] = array("q", data)
+            made._count += _PAGE - page[::3].count(0)
+        return made
+
     def __contains__(self, ordinal: object) -> bool:
         if not isinstance(ordinal, int):
             return False
@@ -157,6 +182,25 @@ class Judged(msgspec.Struct):
     failed: int = 0
 
 
+class FoldState(msgspec.Struct, frozen=True):
+    """Everything that a fold without damage has computed, as plain data."""
+
+    story: bytes
+    requested: str | None
+    is_adopted: bool
+    finished: bytes
+    failed: bytes
+    unlooked: bytes
+    trails: dict[int, Trail]
+    failure_kinds: list[str]
+    unscored: dict[int, bytes]
+    judged: dict[int, Judged]
+    unjudged: dict[int, Position]
+    large: dict[int, int]
+    broken: list[int]
+    first_scores: dict[int, int]
+
+
 class Fold:
     """The state of a run after the records that were applied so far."""
 
@@ -196,6 +240,38 @@ class Fold:
     @property
     def unfinished(self) -> int:
         return self.planned - self.finished.count - self.failed.count
+
+    def state(self) -> FoldState:
+        """Everything computed so far. Only for a fold without damage: losses are not a part of it."""
+        assert not self.damage
+        return FoldState(
+            story=msgspec.json.encode(self.story),
+            requested=self._requested,
+            is_adopted=not self._scorers,
+            finished=self.finished.encoded(),
+            failed=self.failed.encoded(),
+            unlooked=self.unlooked.encoded(),
+            trails=self.trails,
+            failure_kinds=sorted(self.failure_kinds),
+            unscored=self.unscored.encoded(),
+            judged=self.judged,
+            unjudged=self.unjudged,
+            large=self.large,
+            broken=sorted(self._broken),
+            first_scores=self._first_scores,
+        )
+
+    def restore(self, state: FoldState) -> None:
+        """Continue from the state of another fold with the same arguments. If this raises, nothing was changed."""
+        story = msgspec.json.decode(state.story, type=Story)
+        finished, failed, unlooked = map(Bits.decoded, (state.finished, state.failed, state.unlooked))
+        self.unscored = Positions.decoded(state.unscored)
+        self.story, self.finished, self.failed, self.unlooked = story, finished, failed, unlooked
+        self._requested = state.requested
+        self._scorers = {} if state.is_adopted else self._scorers
+        self.trails, self.judged, self.unjudged = state.trails, state.judged, state.unjudged
+        self.failure_kinds, self._broken = set(state.failure_kinds), set(state.broken)
+        self.large, self._first_scores = state.large, state.first_scores
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Fold":
         for each in entries:

@@ -185,6 +185,17 @@ def test_a_change_before_the_cursor_of_a_segment_that_grows_is_found(tmp_path: P
     assert found.content == Read(run, saved=False).content
 
 
+def test_bytes_that_changed_under_the_same_stamp_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a power loss, if the last bytes were not synced yet."""
+    run = new_run(tmp_path, SESSION)
+    Read(run)
+    path = Path(journal_folder(run), "000001.jsonl")
+    path.write_bytes(path.read_bytes().replace(b"sample.finished", b"\0" * 15))
+    monkeypatch.setattr(fold_snapshot, "have_changed", lambda *arguments: False)
+    found = Read(run)
+    assert (found.continued, found.fold.finished.count) == (False, 0)
+
+
 def saved_file(run: str) -> Path:
     (found,) = [
         each for each in Path(os.environ["HOLDFAST_CACHE"], "folds").iterdir() if each.name.startswith(name_of(run))

@@ -331,7 +331,8 @@ class Resumption:
 
 
 def read_fold(place: RunLocation) -> Fold:
-    return Reading(place).fold
+    """Fold the whole journal, also if a saved fold spares it: for commands that look for damage, or copy the run."""
+    return Fold().read(Reader(place.journal).read()) if place.began else Fold()
 
 
 def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
@@ -353,7 +354,7 @@ def _with_stored_values(given: Given, place: RunLocation) -> Given:
     models = [*given.spec.models, *given.spec.roles.values()]
     if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
         return given
-    fold = read_fold(place)
+    fold = Reading(place).fold
     if fold.story.started is None:
         return given
     return msgspec.structs.replace(given, spec=adopt_stored(given.spec, stored_spec(fold)))

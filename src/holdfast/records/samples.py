@@ -94,9 +94,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.cache_write_tokens + other.cache_write_tokens,
             self.requests + other.requests,
         )
-        if max(counts) <= COUNT_MAX:
-            return Usage(*counts, batched)
-        first, second, third, fourth, fifth, sixth = (min(each, COUNT_MAX) for each in counts)
+        first, second, third, fourth, fifth, sixth = counts
+        if first | second | third | fourth | fifth | sixth > COUNT_MAX:  # one of them may be too large
+            first, second, third, fourth, fifth, sixth = (min(each, COUNT_MAX) for each in counts)
         return Usage(first, second, third, fourth, fifth, sixth, batched)
 
     def __sub__(self, other: "Usage") -> "Usage":

@@ -74,14 +74,14 @@ class Bits:
 
     def add(self, number: int) -> bool:
         """True if the number is new."""
-        if number in self:
-            return False
         if not 0 <= number < ORDINALS_MAX:  # a forged ordinal must not allocate gigabytes
             raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
-        index = number >> 3
+        index, bit = number >> 3, 1 << (number & 7)
         if index >= len(self._bytes):
             self._bytes.extend(bytes(index + 1 - len(self._bytes) + _SPARE))
-        self._bytes[index] |= 1 << (number & 7)
+        if self._bytes[index] & bit:
+            return False
+        self._bytes[index] |= bit
         self.count += 1
         return True
 
@@ -345,9 +345,13 @@ class Fold:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
-            trail = self.trails.setdefault(found.o, Trail())
-            trail.steps.append(position)
-            trail.answered = trail.answered or entry.line.t == "step.started" or not found.is_refused
+            is_answered = entry.line.t == "step.started" or not found.is_refused
+            trail = self.trails.get(found.o)
+            if trail is None:
+                self.trails[found.o] = Trail([position], answered=is_answered)
+            else:
+                trail.steps.append(position)
+                trail.answered = trail.answered or is_answered
             self._count_large(found.o, entry)
 
     def _count_large(self, ordinal: int, entry: Entry) -> None:
@@ -365,7 +369,8 @@ class Fold:
         if not self.finished.add(found.o):
             self.story.twice += 1
             return
-        self.failed.discard(found.o)
+        if self.failed.count:
+            self.failed.discard(found.o)
         self.trails.pop(found.o, None)
         self.large.pop(found.o, None)
         if found.scorers or self._requested:

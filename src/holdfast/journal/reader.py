@@ -178,6 +178,13 @@ class Reader:
         self._listed = (stamp, chain) if stamp is not None and is_settled else None
         return chain
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was read is a line of the journal before the cursor. Then another reader that starts
+        at the cursor yields what this one would yield next.
+        """
+        return not (self._tail_n or self._copied_n or self._strays_seen)
+
     def close(self) -> None:
         """Close the file that `record_at` keeps open."""
         if self._lookup is not None:

@@ -276,8 +276,16 @@ class Scanner:
         *lines, rest = piece.data.split(b"\n")
         at = piece.offset
         for part in lines:
-            self._keep(part)
             at += len(part) + 1
+            if not self._parts and self._bad is None and len(part) <= LINE_BYTES_MAX:
+                line = parse(part, self._seed)
+                if line is not None and line.n == self.n + 1 and is_known(line.t):  # fast path: nearly all lines
+                    entry = Entry(line, self.segment, self._line_at, at)
+                    self.n, self.x = line.n, line.x
+                    self.end = self._line_at = self._read_to = at
+                    yield entry
+                    continue
+            self._keep(part)
             self._read_to = at
             yield from self._judge()
         self._keep(rest)

@@ -8,7 +8,7 @@ older copy or none; the next resume writes it. Losing only this file loses nothi
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -112,6 +112,14 @@ class StartLines:
             elif isinstance(each, Entry) and each.line.t in START_RECORDS and self._header is not None:
                 self._lines += [line for line in (self._header, each.line) if line not in self._lines]
             yield each
+
+    def collected(self) -> tuple[list[Line], Line | None]:
+        """The lines so far, and the header of the segment that is being read."""
+        return self._lines, self._header
+
+    def restore(self, lines: Sequence[Line], header: Line | None) -> None:
+        """Continue from what was collected before."""
+        self._lines, self._header = list(lines), header
 
     def encoded(self, uid: str) -> bytes:
         """The bytes of the file: the same lines as in the journal."""

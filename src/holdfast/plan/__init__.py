@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.plan.differences import changed_inputs, changed_rows
+    from holdfast.plan.draft import PlanDraft, draft_plan
     from holdfast.plan.extension import PlanExtension, PlanReplacement
     from holdfast.plan.files import (
         DATA,
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
         survey,
         write_plan,
     )
+    from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "differences": "changed_inputs changed_rows",
+            "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine Flaw PlanLine StoredRows check_blobs check_originals "
@@ -53,6 +56,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),
+            "stamps": "ComparedRows stamp_of_data",
         },
     )
 
@@ -60,8 +64,10 @@ __all__ = [
     "DATA",
     "PLAN",
     "RESTORE",
+    "ComparedRows",
     "DataLine",
     "Flaw",
+    "PlanDraft",
     "PlanExtension",
     "PlanLine",
     "PlanReplacement",
@@ -76,6 +82,7 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "draft_plan",
     "find_data_line",
     "find_planned_line",
     "find_problem",
@@ -87,6 +94,7 @@ __all__ = [
     "read_lines",
     "rows_of",
     "scoring_roles",
+    "stamp_of_data",
     "survey",
     "write_plan",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.plan.files import PlanLine, planned_lines
 from holdfast.plan.planner import PreparedTask, cell_lines, inputs_of
+from holdfast.plan.stamps import ComparedRows, cells_to_compare, stamp_of_data
 from holdfast.records import Cell, Change, TaskInputs, parse_key
 from holdfast.spec import Model, Spec
 
@@ -30,26 +31,35 @@ def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Prepare
     return changes
 
 
-def changed_rows(run: str, spec: Spec, works: Mapping[str, PreparedTask], cells: Sequence[Cell]) -> list[Change]:
-    """Return the tasks whose data differs from the plan, with the samples that were added, removed or changed."""
+def changed_rows(
+    run: str,
+    spec: Spec,
+    works: Mapping[str, PreparedTask],
+    cells: Sequence[Cell],
+    compared: ComparedRows | None = None,
+) -> list[Change]:
+    """Return the tasks whose data differs from the plan, with the samples that were added, removed or changed. Data
+    that has not changed since it was `compared` is not read.
+    """
     models = {model.name: model for model in spec.models}
     changes = []
-    firsts: dict[str, str] = {}
-    for cell in cells:
-        firsts.setdefault(cell.task, cell.model)
-    for task, model in firsts.items():
-        work = works[task]
+    for task, mine in cells_to_compare(cells).items():
+        work, model = works[task], models[mine[0].model]
         if spec.record_data and work.rows is None and not os.path.exists(work.task.dataset.path):
             continue
-        mine = [cell for cell in cells if (cell.task, cell.model) == (task, model)]
+        if compared is not None and compared.has(spec, work, model, mine):
+            continue
+        stamp = stamp_of_data(spec, work)  # before reading: a later change then shows
         stored = [planned_lines(run, cell) for cell in mine]
-        given = cell_lines(spec, work, models[model], work.samples(spec))
+        given = cell_lines(spec, work, model, work.samples(spec))
         try:
             is_same = not any(new for _, new in is_new(stored, given))
         except MismatchError:
             is_same = False
+        if is_same and compared is not None:
+            compared.remember(stamp, spec, work, model, mine)
         if not is_same:
-            found = _describe(run, spec, work, models[model], mine)
+            found = _describe(run, spec, work, model, mine)
             changes.append(Change(f"tasks.{task}.dataset", "the rows that were planned", found, "result"))
     return changes
 

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -60,19 +60,12 @@ class LineFile:
 
     def write(self, lines: Iterable[bytes]) -> StoredFile:
         """Write all lines, synced, and rename the file into place. A crash before that leaves only a temporary file."""
-        temporary = f"{self._path}.tmp"
-        remove_if_there(self._disk, temporary)
-        size = 0
-        handle = self._disk.create(temporary)
-        try:
-            for packed in pack(self._counted(lines)):
-                size += write_all(self._disk, handle, [packed])
-            # Sync before the rename: after a power loss the final name must never show an incomplete file.
-            self._disk.sync(handle)
-        finally:
-            self._disk.close(handle)
-        self._disk.replace(temporary, self._path)
-        self._disk.sync_folder(os.path.dirname(self._path))
+        size = write_durably(self._disk, self._path, pack(self._counted(lines)))
+        return StoredFile(self.count, self._digest.hexdigest(), size)
+
+    def pack_into(self, write: Callable[[bytes], int], lines: Iterable[bytes]) -> StoredFile:
+        """Give the bytes of the file to `write` instead, which writes all of them: for a file without a name."""
+        size = sum(map(write, pack(self._counted(lines))))
         return StoredFile(self.count, self._digest.hexdigest(), size)
 
     def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -88,6 +81,24 @@ class LineFile:
                 buffer.clear()
         self._digest.update(bytes(buffer))
         yield bytes(buffer)
+
+
+def write_durably(disk: Disk, path: str, chunks: Iterable[bytes]) -> int:
+    """Write a file, synced, and rename it into place. Returns its size in bytes."""
+    temporary = f"{path}.tmp"
+    remove_if_there(disk, temporary)
+    size = 0
+    handle = disk.create(temporary)
+    try:
+        for chunk in chunks:
+            size += write_all(disk, handle, [chunk])
+        # Sync before the rename: after a power loss the final name must never show an incomplete file.
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+    disk.replace(temporary, path)
+    disk.sync_folder(os.path.dirname(path))
+    return size
 
 
 def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[bytes]:

@@ -2,7 +2,8 @@
 
 A cell is one task with one model. Cells follow the order of the spec; within a cell, keys follow the rows of the data
 set, and the repeats of a row follow each other. Everything is streamed, so memory does not grow with the data. `survey`
-reads all data first and raises on any problem, so that nothing is created on disk for a spec that cannot run.
+reads all data first and raises on any problem, so that nothing is created on disk for a spec that cannot run. A
+`PlanDraft` makes the plan during the survey, so that the data is read once.
 """
 
 import difflib
@@ -11,7 +12,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -45,6 +46,9 @@ from holdfast.records import (
 from holdfast.sandbox.box import check_paths
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task, check_prices
+
+if TYPE_CHECKING:
+    from holdfast.plan.draft import PlanDraft
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -116,7 +120,7 @@ def _count_each(samples: Iterator[Sample], counted: Callable[[], None]) -> Itera
         yield sample
 
 
-class _DataPart(msgspec.Struct, frozen=True):
+class DataPart(msgspec.Struct, frozen=True):
     """The rows of one task in the data file: byte offset, number of rows before them, and number of rows."""
 
     at: int
@@ -185,29 +189,47 @@ def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[st
 def survey(spec: Spec, works: Mapping[str, PreparedTask]) -> int:
     """Read all data, render every prompt, and return the number of keys. SpecError for anything that cannot run."""
     planned = 0
+    for work, every in surveyed(spec, works):
+        planned += sum(1 for _ in every) * work.task.repeats * len(models_of(spec, work.task))
+    return planned
+
+
+def surveyed(spec: Spec, works: Mapping[str, PreparedTask]) -> Iterator[tuple[PreparedTask, Iterator[Sample]]]:
+    """Yield each task with its selected samples, which are checked while they are read: read all of them. SpecError for
+    anything that cannot run. Only when the iteration has ended is the spec accepted.
+    """
     missing = set(spec.samples or ())
-    for index, (name, work) in enumerate(works.items()):
-        count = 0
-        if work.task.dataset.files and not spec.record_data:
-            what = "files are stored with the run, but record_data is off; remove one of the two"
-            raise SpecError(f"tasks[{index}].dataset.files: {what}")
-        if work.task.sandbox is not None and work.task.sandbox.files and not spec.record_data:
-            what = "sandbox files are stored with the run, but record_data is off; remove one of the two"
-            raise SpecError(f"tasks[{index}].sandbox.files: {what}")
-        try:
-            for sample in work.samples(spec):
-                _check_prompt(work, sample, f"tasks[{index}]")
-                missing.discard(sample.id)
-                count += 1
-        except DataError as error:
-            raise SpecError(f"tasks[{index}].dataset: {error}") from error
-        if count == 0 and not spec.samples:
-            raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit`")
-        planned += count * work.task.repeats * len(models_of(spec, work.task))
+    for index, work in enumerate(works.values()):
+        place = f"tasks[{index}]"
+        _check_recorded(spec, work.task, place)
+        yield work, _checked_samples(spec, work, place, missing)
     if missing:
         _refuse_unknown(missing, spec, works)
     check_groups(spec, works)
-    return planned
+
+
+def _checked_samples(spec: Spec, work: PreparedTask, place: str, missing: set[str]) -> Iterator[Sample]:
+    """Yield the selected samples of a task, and remove their ids from `missing`."""
+    sample = None
+    try:
+        for sample in work.samples(spec):
+            _check_prompt(work, sample, place)
+            missing.discard(sample.id)
+            yield sample
+    except DataError as error:
+        raise SpecError(f"{place}.dataset: {error}") from error
+    if sample is None and not spec.samples:
+        raise SpecError(f"{place}: no sample of {work.task.name!r} is selected; check `limit`")
+
+
+def _check_recorded(spec: Spec, task: Task, place: str) -> None:
+    """SpecError for files that must be stored in a run that stores no data."""
+    if task.dataset.files and not spec.record_data:
+        what = "files are stored with the run, but record_data is off; remove one of the two"
+        raise SpecError(f"{place}.dataset.files: {what}")
+    if task.sandbox is not None and task.sandbox.files and not spec.record_data:
+        what = "sandbox files are stored with the run, but record_data is off; remove one of the two"
+        raise SpecError(f"{place}.sandbox.files: {what}")
 
 
 def check_groups(spec: Spec, works: Mapping[str, PreparedTask]) -> None:
@@ -256,12 +278,16 @@ def inputs_of(works: Mapping[str, PreparedTask]) -> dict[str, TaskInputs]:
     }
 
 
-def write_plan(folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str = "") -> WrittenPlan:
+def write_plan(
+    folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str = "", draft: "PlanDraft | None" = None
+) -> WrittenPlan:
     """Write files, data and plan of a surveyed spec into a run's folder, synced. File content that only the run
-    `parent` stores is copied from there.
+    `parent` stores is copied from there. With a `draft`, the data is not read again.
     """
+    if draft is not None:
+        return draft.write(folder)
     data_file = LineFile(data_path(folder))
-    parts: dict[str, _DataPart] = {}
+    parts: dict[str, DataPart] = {}
     store = BlobStore(folder, parent)
     store.remove_leftovers()
     data = data_file.write(_data_lines(data_file, spec, works, parts, store))
@@ -281,7 +307,7 @@ def keep_shots(works: Mapping[str, PreparedTask], store: BlobStore) -> None:
 
 
 def _data_lines(
-    file: LineFile, spec: Spec, works: Mapping[str, PreparedTask], parts: dict[str, _DataPart], store: BlobStore
+    file: LineFile, spec: Spec, works: Mapping[str, PreparedTask], parts: dict[str, DataPart], store: BlobStore
 ) -> Iterator[bytes]:
     for name, work in works.items():
         at, before = file.bytes, file.count
@@ -289,7 +315,7 @@ def _data_lines(
         for sample in work.samples(spec, surveyed=True, store=store):
             columns = columns or resolve_columns(sample.row, work.columns)
             yield data_line(file.count + 1, sample, columns, spec)
-        parts[name] = _DataPart(at, before, file.count - before)
+        parts[name] = DataPart(at, before, file.count - before)
 
 
 def _plan_lines(
@@ -297,7 +323,7 @@ def _plan_lines(
     file: LineFile,
     spec: Spec,
     works: Mapping[str, PreparedTask],
-    parts: Mapping[str, _DataPart],
+    parts: Mapping[str, DataPart],
     cells: list[Cell],
 ) -> Iterator[bytes]:
     for name, work in works.items():
@@ -325,29 +351,49 @@ def cell_lines(
     spec: Spec, work: PreparedTask, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
 ) -> Iterator[PlanLine]:
     """Yield the plan lines of one cell. Its first key has ordinal `first`; its rows follow row `first_row`."""
-    digest = cell_digest(spec, work, model)
-    cell = f"{escape(work.task.name)}/{escape(model.name)}"
-    ordinals = itertools.count(first)
+    keys = CellKeys(spec, work, model)
     for row, sample in enumerate(samples, first_row + 1):
-        sample_digest = _sample_digest(digest, sample)
-        for repeat in range(1, work.task.repeats + 1):
-            key = f"{cell}/{escape(sample.id)}/{repeat}"
-            yield PlanLine(next(ordinals), key, row, _repeat_digest(sample_digest, repeat))
+        lines = keys.lines(sample, keys.content(sample), row, first)
+        first += len(lines)
+        yield from lines
+
+
+class CellKeys:
+    """Makes the keys of one cell."""
+
+    def __init__(self, spec: Spec, work: PreparedTask, model: Model) -> None:
+        self._digest = cell_digest(spec, work, model)
+        self._name = f"{escape(work.task.name)}/{escape(model.name)}"
+        self._repeats = work.task.repeats
+
+    @staticmethod
+    def content(sample: Sample) -> bytes:
+        """What the digests of all keys of a sample cover. The same for every cell, so it is encoded once."""
+        return _canonical([sample.id, sample.row])
+
+    def lines(self, sample: Sample, content: bytes, row: int, first: int = 0) -> list[PlanLine]:
+        """The keys of one sample. The first one has ordinal `first`."""
+        name = f"{self._name}/{escape(sample.id)}"
+        digests = _repeat_digests(self._digest + content, self._repeats)
+        return [PlanLine(first + i, f"{name}/{i + 1}", row, digest) for i, digest in enumerate(digests)]
 
 
 def key_digest(cell: bytes, sample: Sample, repeat: int) -> str:
     """Digest everything that determines the requests of one key; `cell` is the digest of its cell."""
-    return _repeat_digest(_sample_digest(cell, sample), repeat)
+    return xxhash.xxh3_128_hexdigest(cell + CellKeys.content(sample) + str(repeat).encode())
 
 
-def _sample_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
-    return xxhash.xxh3_128(cell + _canonical([sample.id, sample.row]))
-
-
-def _repeat_digest(sample: "xxhash.xxh3_128", repeat: int) -> str:
-    digest = sample.copy()  # the row, which may be long, is hashed once for all repeats
-    digest.update(str(repeat).encode())
-    return digest.hexdigest()
+def _repeat_digests(sample: bytes, repeats: int) -> list[str]:
+    """The digest of each repeat. The row, which may be long, is hashed once for all of them."""
+    if repeats == 1:
+        return [xxhash.xxh3_128_hexdigest(sample + b"1")]
+    hashed = xxhash.xxh3_128(sample)
+    digests = []
+    for repeat in range(1, repeats + 1):
+        digest = hashed.copy()
+        digest.update(str(repeat).encode())
+        digests.append(digest.hexdigest())
+    return digests
 
 
 def cell_digest(spec: Spec, work: PreparedTask, model: Model) -> bytes:

@@ -19,6 +19,8 @@ import msgspec
 _REPEAT_DIGITS_MAX = 9
 _ESCAPE = re.compile(r"[/%\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+_PLAIN_KEY = re.compile(rf"[^/%]*/[^/%]*/[^/%]*/[0-9]{{1,{_REPEAT_DIGITS_MAX}}}")
+
 
 class Key(NamedTuple):
     task: str
@@ -32,6 +34,8 @@ class Key(NamedTuple):
 
 def is_key(text: str) -> bool:
     """Whether `parse_key` can read it."""
+    if _PLAIN_KEY.fullmatch(text):  # fast path: nearly all keys
+        return True
     cell, _, repeat = text.rpartition("/")
     if cell.count("/") != 2 or not (repeat.isascii() and repeat.isdigit()) or len(repeat) > _REPEAT_DIGITS_MAX:
         return False

@@ -4,15 +4,16 @@ Everything here is derived and can be deleted: `dispatch` routes records by type
 from them, `index` and `catalogue` keep the result in the user's cache (`cache`, `snapshot`).
 """
 
-from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used, remove_stale
+from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, is_networked, make_room, mark_used, remove_stale
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
+from holdfast.state.fold_snapshot import FoldSnapshot
 from holdfast.state.index import Index, ScoredPage
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.snapshot import Stamps, identity_in, is_current, stamp_of_file
+from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 from holdfast.state.totals import (
@@ -33,8 +34,10 @@ __all__ = [
     "AnswerRow",
     "Bits",
     "Catalogue",
+    "CheckedFiles",
     "EvaluationCounts",
     "Fold",
+    "FoldSnapshot",
     "Index",
     "Judged",
     "MadeRow",
@@ -57,6 +60,7 @@ __all__ = [
     "identity_in",
     "is_current",
     "is_held",
+    "is_networked",
     "keep_beat",
     "looked_data",
     "make_room",
@@ -69,6 +73,7 @@ __all__ = [
     "score_totals",
     "stamp_of",
     "stamp_of_file",
+    "stamp_segments",
     "standing_by",
     "standing_of",
     "status_by",

@@ -61,29 +61,29 @@ class Bits:
         full = self._bytes[inner.start : inner.stop].count(0xFF)
         return full == len(inner) and all(number in self for number in edges)
 
-    def add(self, number: int) -> bool:
-        """True if the number is new."""
-        if number in self:
-            return False
-        if not 0 <= number < ORDINALS_MAX:  # a forged ordinal must not allocate gigabytes
-            raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
-        index = number >> 3
-        if index >= len(self._bytes):
-            self._bytes.extend(bytes(index + 1 - len(self._bytes) + _SPARE))
-        self._bytes[index] |= 1 << (number & 7)
-        self.count += 1
-        return True
-
-    def encode(self) -> bytes:
-        return bytes(self._bytes)
+    def encoded(self) -> bytes:
+        """One bit for each ordinal, the lowest first."""
+        return bytes(self._bytes).rstrip(b"\0")
 
     @classmethod
-    def of(cls, content: bytes) -> "Bits":
-        """The set that `encode` gave."""
-        found = cls()
-        found._bytes = bytearray(content)
-        found.count = int.from_bytes(content, "little").bit_count()
-        return found
+    def decoded(cls, data: bytes) -> "Bits":
+        made = cls()
+        made._bytes = bytearray(data)
+        made.count = int.from_bytes(data, "little").bit_count()
+        return made
+
+    def add(self, number: int) -> bool:
+        """True if the number is new."""
+        if not 0 <= number < ORDINALS_MAX:  # a forged ordinal must not allocate gigabytes
+            raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
+        index, bit = number >> 3, 1 << (number & 7)
+        if index >= len(self._bytes):
+            self._bytes.extend(bytes(index + 1 - len(self._bytes) + _SPARE))
+        if self._bytes[index] & bit:
+            return False
+        self._bytes[index] |= bit
+        self.count += 1
+        return True
 
     def discard(self, number: int) -> None:
         if number in self:
@@ -103,20 +103,40 @@ class Positions(MutableMapping[int, Position]):
         page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
         if page is None or not page[at]:
             raise KeyError(ordinal)
-        return Position(*page[at : at + 3])
+        return Position(page[at], page[at + 1], page[at + 2])
 
     def __setitem__(self, ordinal: int, position: Position) -> None:
         page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
         if page is None:
             page = self._pages[ordinal // _PAGE] = array("q", bytes(24 * _PAGE))
         self._count += not page[at]
-        page[at : at + 3] = array("q", (position.n, position.segment, position.offset))
+        page[at], page[at + 1], page[at + 2] = position.n, position.segment, position.offset
 
     def __delitem__(self, ordinal: int) -> None:
-        if ordinal not in self:
+        page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
+        if page is None or not page[at]:
             raise KeyError(ordinal)
-        self._pages[ordinal // _PAGE][3 * (ordinal % _PAGE)] = 0
+        page[at] = 0
         self._count -= 1
+
+    def record_of(self, ordinal: int) -> int:
+        """The number of the record; 0 if there is none."""
+        page = self._pages.get(ordinal // _PAGE)
+        return 0 if page is None else page[3 * (ordinal % _PAGE)]
+
+    def encoded(self) -> dict[int, bytes]:
+        """The pages that are not empty, in this machine's byte order."""
+        return {number: page.tobytes() for number, page in sorted(self._pages.items()) if any(page[::3])}
+
+    @classmethod
+    def decoded(cls, pages: Mapping[int, bytes]) -> "Positions":
+        made = cls()
+        for number, data in pages.items():
+            if len(data) != 24 * _PAGE:
+                raise ValueError(f"a page of positions has {len(data)} bytes")
+            page = made._pages[number] = array("q", data)
+            made._count += _PAGE - page[::3].count(0)
+        return made
 
     def __contains__(self, ordinal: object) -> bool:
         if not isinstance(ordinal, int):
@@ -162,6 +182,25 @@ class Judged(msgspec.Struct):
     failed: int = 0
 
 
+class FoldState(msgspec.Struct, frozen=True):
+    """Everything that a fold without damage has computed, as plain data."""
+
+    story: bytes
+    requested: str | None
+    is_adopted: bool
+    finished: bytes
+    failed: bytes
+    unlooked: bytes
+    trails: dict[int, Trail]
+    failure_kinds: list[str]
+    unscored: dict[int, bytes]
+    judged: dict[int, Judged]
+    unjudged: dict[int, Position]
+    large: dict[int, int]
+    broken: list[int]
+    first_scores: dict[int, int]
+
+
 class Fold:
     """The state of a run after the records that were applied so far."""
 
@@ -201,6 +240,38 @@ class Fold:
     @property
     def unfinished(self) -> int:
         return self.planned - self.finished.count - self.failed.count
+
+    def state(self) -> FoldState:
+        """Everything computed so far. Only for a fold without damage: losses are not a part of it."""
+        assert not self.damage
+        return FoldState(
+            story=msgspec.json.encode(self.story),
+            requested=self._requested,
+            is_adopted=not self._scorers,
+            finished=self.finished.encoded(),
+            failed=self.failed.encoded(),
+            unlooked=self.unlooked.encoded(),
+            trails=self.trails,
+            failure_kinds=sorted(self.failure_kinds),
+            unscored=self.unscored.encoded(),
+            judged=self.judged,
+            unjudged=self.unjudged,
+            large=self.large,
+            broken=sorted(self._broken),
+            first_scores=self._first_scores,
+        )
+
+    def restore(self, state: FoldState) -> None:
+        """Continue from the state of another fold with the same arguments. If this raises, nothing was changed."""
+        story = msgspec.json.decode(state.story, type=Story)
+        finished, failed, unlooked = map(Bits.decoded, (state.finished, state.failed, state.unlooked))
+        self.unscored = Positions.decoded(state.unscored)
+        self.story, self.finished, self.failed, self.unlooked = story, finished, failed, unlooked
+        self._requested = state.requested
+        self._scorers = {} if state.is_adopted else self._scorers
+        self.trails, self.judged, self.unjudged = state.trails, state.judged, state.unjudged
+        self.failure_kinds, self._broken = set(state.failure_kinds), set(state.broken)
+        self.large, self._first_scores = state.large, state.first_scores
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Fold":
         for each in entries:
@@ -274,9 +345,13 @@ class Fold:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
-            trail = self.trails.setdefault(found.o, Trail())
-            trail.steps.append(position)
-            trail.answered = trail.answered or entry.line.t == "step.started" or not found.is_refused
+            is_answered = entry.line.t == "step.started" or not found.is_refused
+            trail = self.trails.get(found.o)
+            if trail is None:
+                self.trails[found.o] = Trail([position], answered=is_answered)
+            else:
+                trail.steps.append(position)
+                trail.answered = trail.answered or is_answered
             self._count_large(found.o, entry)
 
     def _count_large(self, ordinal: int, entry: Entry) -> None:
@@ -294,7 +369,8 @@ class Fold:
         if not self.finished.add(found.o):
             self.story.twice += 1
             return
-        self.failed.discard(found.o)
+        if self.failed.count:
+            self.failed.discard(found.o)
         self.trails.pop(found.o, None)
         self.large.pop(found.o, None)
         if found.scorers or self._requested:
@@ -333,9 +409,8 @@ class Fold:
         found = score_data.decode(entry.line)
         if found.author:
             return  # set by hand: it does not say whether the scorers are done
-        position = self.unscored.get(found.o)
         self.story.scored(found, entry.line.k)
-        if found.evaluation != self.evaluation or position is None or position.n != found.of:
+        if found.evaluation != self.evaluation or not found.of or self.unscored.record_of(found.o) != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)
         if found.failure is not None and found.failure.kind not in OWN_KINDS:
@@ -347,11 +422,11 @@ class Fold:
             # Scores of one answer are written together. A loss among them may have hit one of these, so score it again.
             self._broken.discard(found.o)
             return
-        del self.unscored[found.o]
         if found.o in self._broken:
             self._broken.discard(found.o)
-            self.unjudged[found.o] = position
+            self.unjudged[found.o] = self.unscored.pop(found.o)
             self.judged.setdefault(found.o, Judged()).failed += 1
         else:
+            del self.unscored[found.o]
             self.judged.pop(found.o, None)
             self.large.pop(found.o, None)

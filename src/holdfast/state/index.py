@@ -409,7 +409,7 @@ class Index:
                 entry = self._directory.pages[first]
                 blobs = {name: writer.add(self._pages.read(blob), blob.digest) for name, blob in entry.blobs.items()}
                 pages[first] = PageEntry(blobs, entry.totals)
-            saved = msgspec.structs.replace(self._directory, pages=pages, finished=self._pages.finished.encode())
+            saved = msgspec.structs.replace(self._directory, pages=pages, finished=self._pages.finished.encoded())
             writer.publish(msgspec.json.encode(saved))
         except (OSError, UnusableError):
             writer.drop()

@@ -63,7 +63,7 @@ class IndexPages:
         """Begin with nothing, or with the pages of a snapshot."""
         self.file = file
         self.directory = Directory() if directory is None else directory
-        self.finished = Bits.of(self.directory.finished)
+        self.finished = Bits.decoded(self.directory.finished)
         self._spill = spill
         self._pending: dict[int, list[_Change]] = {}
         self._pending_count = 0

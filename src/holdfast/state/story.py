@@ -396,7 +396,8 @@ class Story(msgspec.Struct):
     def _spent(self, spent: Spent, key: str | None) -> None:
         self.replayed += spent.replayed
         self.orphaned += spent.orphaned
-        self.saved += spent.saved
+        if spent.saved != _NO_USAGE:
+            self.saved += spent.saved
         if spent.replayed or spent.orphaned:
             for role, each in spent.by_role().items():
                 bill = self._bill(key, role)
@@ -433,7 +434,11 @@ class Story(msgspec.Struct):
                 self.jobs[token].steps = steps
 
     def _bill(self, key: str | None, role: str) -> Bill:
-        return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())
+        bills = self.bills.setdefault(cell_of(key or ""), {})
+        found = bills.get(role)
+        if found is None:
+            found = bills[role] = Bill()
+        return found
 
     def _open_epoch(self, epoch: int) -> None:
         """A new epoch is a new writer. If the one before was killed, its session ended with its last record."""

@@ -36,7 +36,7 @@ from holdfast.runs import (
     new_run_location,
 )
 from holdfast.runs.execution.preparation import find_modules_beside
-from holdfast.runs.execution.resume import Reading, read_fold, stored_rows, stored_spec
+from holdfast.runs.execution.resume import Reading, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
 from holdfast.runs.fork import Fork, is_fork_of
 from holdfast.runs.mirror.claim import restore_from_mirror
@@ -139,7 +139,7 @@ def resume_run(name: str, path: str | None, store: str | None, overrides: Overri
 def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) -> int:
     """Give failed samples, all or some, new attempts; unfinished samples are answered as well."""
     place, given = resolve_run(name, None, store, overrides)
-    fold = read_fold(place)
+    fold = Reading(place).fold
     # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
     is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())
     if retry == Retry() and not fold.failed.count and not is_repeated:
@@ -337,7 +337,7 @@ def _suggest_resume(spec: Spec, store: str) -> None:
             with Run(place) as run:
                 status, reason = run.status()
                 is_same = status == "interrupted" and not refused_changes(
-                    find_differences(stored_spec(read_fold(place)), spec)
+                    find_differences(stored_spec(Reading(place).fold), spec)
                 )
                 again = run.suggest_resume_command(reason)
         except (HoldfastError, msgspec.ValidationError):

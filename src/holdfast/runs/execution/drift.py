@@ -1,15 +1,17 @@
 """Compares the spec that is given with the one that a run has stored, and refuses what would mix two experiments.
 
-Reads the run's folder; writes nothing. `find_differences` classes each changed field; this module adds what the fields
-do not show: renamed and corrected models, changed code and rows, and which failed samples get new attempts.
+Reads the run's folder, and writes only to the user's cache: which rows were compared. `find_differences` classes each
+changed field; this module adds what the fields do not show: renamed and corrected models, changed code and rows, and
+which failed samples get new attempts.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from holdfast.errors import DataError, DriftError, UsageError
 from holdfast.plan import (
+    ComparedRows,
     PlanExtension,
     changed_inputs,
     changed_rows,
@@ -65,9 +67,9 @@ class DriftCheck:
         self._place = place
         self._retry = retry
 
-    def compare(self, fold: Fold, stored: Spec) -> AcceptedChanges:
+    def compare(self, fold: Fold, stored: Spec, uid: str) -> AcceptedChanges:
         """Compare the spec, the files and the data with what is stored. Raises DriftError for changes that are not
-        accepted.
+        accepted. `uid`: of the run.
         """
         renames = find_renames(stored, self._prepared.spec)
         obstacles = {old: find_obstacle(old, fold) for old in renames}
@@ -79,7 +81,8 @@ class DriftCheck:
         wrong = [each for each in refused_changes(changes) if not model_in(each.field, correctable)]
         self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
         self._check_files(fold)
-        self._refuse(self._changed_content(fold, stored, corrected, renamed))
+        spec = with_stored_models(self._prepared.spec, stored, corrected, renamed)
+        self._refuse(self._changed_content(fold, spec, uid))
         if any(each.field.endswith(".dataset.group") for each in changes):
             with prefix_errors(self._given.where):
                 check_groups(self._prepared.spec, self._prepared.works)
@@ -135,17 +138,17 @@ class DriftCheck:
         require_originals(self._place, fold.story)
         check_spec_file(self._place, fold.story)
 
-    def _changed_content(
-        self, fold: Fold, stored: Spec, corrected: Collection[str], renamed: Mapping[str, str]
-    ) -> list[Change]:
-        """Changes that the spec's fields do not show: of solver code, few-shot examples and data rows."""
+    def _changed_content(self, fold: Fold, spec: Spec, uid: str) -> list[Change]:
+        """Changes that the spec's fields do not show: of solver code, few-shot examples and data rows. `spec`: with the
+        stored models.
+        """
         prepared, story = self._prepared, fold.story
         changes = changed_inputs(story.inputs, prepared.works)
         if changes or (self._given.from_run and prepared.spec.record_data):
             return changes
         try:
-            spec = with_stored_models(prepared.spec, stored, corrected, renamed)
-            return changed_rows(self._place.folder, spec, prepared.works, story.cells)
+            compared = ComparedRows(self._place.folder, uid, story.blocks)
+            return changed_rows(self._place.folder, spec, prepared.works, story.cells, compared)
         except DataError as error:
             advice = f"the run has its own copy of rows and files: use it with: {self._place.command('resume')}"
             raise UsageError(f"{error}; {advice}" if prepared.spec.record_data else str(error)) from error

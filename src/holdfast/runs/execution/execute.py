@@ -2,7 +2,7 @@
 
 Order of a first start, and what a crash leaves behind at each step:
 
-1. Check everything that can be refused. Nothing exists yet.
+1. Check everything that can be refused. Nothing exists yet, except temporary files without names.
 2. Write and sync the folder, the data and the plan. A crash leaves a folder without a run; the same command restarts.
 3. Append `run.started`. From here on the run exists.
 4. Write started.jsonl and spec.yaml, which are copies. The next start writes them if they are missing.
@@ -17,7 +17,7 @@ import uuid
 
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_run_folder
-from holdfast.plan import WrittenPlan, inputs_of, survey, write_plan
+from holdfast.plan import ComparedRows, PlanDraft, WrittenPlan, draft_plan, inputs_of, write_plan
 from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.drift import Retry
@@ -43,22 +43,32 @@ async def execute(
 ) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
     with storage_errors(place.folder):
-        warn, warnings = logging.getLogger("holdfast").warning, list[str]()
+        warn = logging.getLogger("holdfast").warning
         await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, warn)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-        if reading.fold.story.started is None:
+        if reading.fold.story.started is not None:
+            await asyncio.to_thread(_remember, reading, prepared)
+            return await Resumption(prepared, reading, given, retry).resume(observe)
+        with prefix_errors(given.where):
+            refuse_missing_keys(prepared.spec)
+            drafted = await asyncio.to_thread(draft_plan, place.folder, prepared.spec, prepared.works)
+        try:
             with prefix_errors(given.where):
-                refuse_missing_keys(prepared.spec)
-                await asyncio.to_thread(survey, given.spec, prepared.works)
-                limits = prepared.spec.limits.run
-                if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
-                    needed = await asyncio.to_thread(estimate, prepared.spec, prepared.works, {})
-                    warnings += needed.over()
+                warnings = await asyncio.to_thread(_find_low_limits, prepared)
             for line in warnings:  # before anything is paid
                 warn(line)
-            return await _begin(prepared, place, observe, given)
-        await asyncio.to_thread(_remember, reading, prepared)
-        return await Resumption(prepared, reading, given, retry).resume(observe)
+            return await _begin(prepared, place, observe, given, drafted)
+        finally:
+            if drafted is not None:
+                drafted.close()
+
+
+def _find_low_limits(prepared: Prepared) -> list[str]:
+    """A sentence for each limit of the run that it may reach."""
+    limits = prepared.spec.limits.run
+    if limits.cost_usd is None and limits.tokens is None and limits.requests is None:
+        return []
+    return list(estimate(prepared.spec, prepared.works, {}).over())
 
 
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
@@ -83,7 +93,9 @@ def new_run_location(given: Given, store: str, run_id: str | None = None) -> Run
     return run_location(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
 
 
-async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given) -> RunOutcome:
+async def _begin(
+    prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given, drafted: PlanDraft | None
+) -> RunOutcome:
     """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
     try:
         await asyncio.to_thread(make_run_folder, OS_DISK, place.folder)
@@ -102,7 +114,7 @@ async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None
         if problem:
             raise DamagedError(f"{problem}, or start a run with another id")
         uid = reading.uid or uuid.uuid4().hex
-        planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
+        planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works, draft=drafted)
     except BaseException:
         claimed.release()
         raise
@@ -115,6 +127,9 @@ async def _begin(prepared: Prepared, place: RunLocation, observe: Observe | None
         await asyncio.to_thread(reading.catch_up)
         await asyncio.to_thread(reading.write_start)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
+        if drafted is not None:
+            compared = ComparedRows(place.folder, uid, reading.fold.story.blocks)
+            await asyncio.to_thread(drafted.remember_rows, compared, planned.cells)
     except BaseException:
         await close_quietly(writer, logbook)
         raise

@@ -69,7 +69,7 @@ from holdfast.spec import (
     spec_mapping,
     variables_in,
 )
-from holdfast.state import Fold
+from holdfast.state import Fold, FoldSnapshot, stamp_segments
 from holdfast.version import __version__
 
 _NAME_CHARACTERS = 100
@@ -85,7 +85,10 @@ class Reading:
         self.place = place
         self._evaluation = evaluation
         self._scorers = scorers
-        self.start_over()
+        try:
+            self._read(FoldSnapshot(place.folder, evaluation, scorers) if place.began else None)
+        except StaleCursorError:
+            self.start_over()
 
     @property
     def state(self) -> tuple[int, int, int]:
@@ -99,11 +102,20 @@ class Reading:
 
     def start_over(self) -> None:
         """Read the journal from its beginning, because its stored records may have been replaced."""
+        self._read(None)
+
+    def _read(self, snapshot: FoldSnapshot | None) -> None:
+        """Read the journal, from where a `snapshot` ends if there is one."""
         self.fold = Fold(self._evaluation, self._scorers)
         self._start = StartLines()
-        self._reader = Reader(self.place.journal) if self.place.began else None
-        if self._reader is not None:
+        self._reader = None
+        if self.place.began:
+            segments = stamp_segments(self.place.journal)  # before reading: a later change then shows
+            cursor = snapshot.restore(self.fold, self._start, segments) if snapshot is not None else None
+            self._reader = Reader(self.place.journal, cursor=cursor or START)
             self.fold.read(self._start.watch(self._reader.read()))
+            if snapshot is not None:
+                snapshot.save(self.fold, self._start, self._reader, segments)
         self.uid = self._reader.uid if self._reader is not None else ""
 
     def catch_up(self) -> None:
@@ -268,7 +280,7 @@ class Resumption:
         return self._reading.fold
 
     def _compare(self) -> AcceptedChanges:
-        return self._drift.compare(self._fold, stored_spec(self._fold))
+        return self._drift.compare(self._fold, stored_spec(self._fold), self._reading.uid)
 
     def _compare_for_extension(self) -> tuple[list[Change], PlanExtension | None]:
         return self._drift.compare_for_extension(self._fold, stored_spec(self._fold))
@@ -319,7 +331,8 @@ class Resumption:
 
 
 def read_fold(place: RunLocation) -> Fold:
-    return Reading(place).fold
+    """Fold the whole journal, also if a saved fold spares it: for commands that look for damage, or copy the run."""
+    return Fold().read(Reader(place.journal).read()) if place.began else Fold()
 
 
 def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
@@ -341,7 +354,7 @@ def _with_stored_values(given: Given, place: RunLocation) -> Given:
     models = [*given.spec.models, *given.spec.roles.values()]
     if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
         return given
-    fold = read_fold(place)
+    fold = Reading(place).fold
     if fold.story.started is None:
         return given
     return msgspec.structs.replace(given, spec=adopt_stored(given.spec, stored_spec(fold)))

@@ -343,17 +343,20 @@ class Engine:
             try:
                 if not places.take():
                     await places.wait()
-                progress.in_flight += 1
                 try:
                     ticket = None if self._is_over(cell) else tickets.at_hand() or await tickets.next()
                     if ticket is None:
                         more = False
-                    elif ticket.o in trails:
-                        await self._continue(ticket, setup)
-                    else:
-                        await self._sampler.answer(ticket, setup, NO_HISTORY)
+                        continue
+                    progress.in_flight += 1  # not while it waits for a ticket: there may be none left
+                    try:
+                        if ticket.o in trails:
+                            await self._continue(ticket, setup)
+                        else:
+                            await self._sampler.answer(ticket, setup, NO_HISTORY)
+                    finally:
+                        progress.in_flight -= 1
                 finally:
-                    progress.in_flight -= 1
                     places.give_back()
             finally:
                 task.give_back()

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.journal import Reader
 from holdfast.runs.execution import resume
+from holdfast.runs.store.lookup import run_location
 from holdfast.state import fold_snapshot
 from tests.e2e.commands import call, exported, shown, write_spec
 
@@ -59,6 +60,29 @@ def test_a_run_that_is_extended_again_and_again_has_every_answer_once(tmp_path: 
         found = shown("r", tmp_path / "runs")
         assert (found["finished"], found["planned"], found["steps"]["live"]) == (limit, limit, limit)
     assert call("verify", "r", cwd=tmp_path).code == 0
+
+
+def test_the_spec_of_a_run_is_found_behind_a_saved_fold(tmp_path: Path) -> None:
+    """`resume` without a spec takes the stored one: also its changes, and blocks that were added since."""
+    place = run_location(str(tmp_path / "runs"), "sums", "r")
+    for limit in range(1, 5):
+        write_spec(tmp_path, limit=limit)
+        assert call(*(RUN if limit == 1 else ("extend", "r", "eval.yaml")), cwd=tmp_path).code == 0
+        for samples in (limit, limit + 10):
+            change = ("--set", f"concurrency.samples={samples}")
+            code, said, _ = read_by("resume", "r", *change, cwd=tmp_path)
+            assert code == 0, said
+            found, uid = resume.read_story(place)
+            whole = resume.read_fold(place)
+            assert uid == Reader(place.journal).uid
+            for name in ("spec", "started", "resumes", "extensions", "cells", "inputs", "end", "evaluations"):
+                assert getattr(found.story, name) == getattr(whole.story, name)
+            assert found.story.spec["concurrency"]["samples"] == samples
+            assert not found.trails
+    code, said, count = read_by("resume", "r", cwd=tmp_path)
+    assert (code, "no request was sent" in said) == (0, True)
+    code, said, count = read_by("resume", "r", cwd=tmp_path)
+    assert (code, count) == (0, 0)
 
 
 def test_a_damaged_file_costs_one_warning_and_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

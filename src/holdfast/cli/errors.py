@@ -19,7 +19,7 @@ from holdfast.printable import one_line
 from holdfast.records import Change, without_shapes
 from holdfast.report import shortened
 from holdfast.runs import Given, RunLocation
-from holdfast.runs.execution.resume import Reading, stored_spec
+from holdfast.runs.execution.resume import read_story, stored_spec
 from holdfast.spec import Selection, changes_beyond_extension, find_differences, spec_mapping
 
 _INDENT = len("  stored: ")
@@ -114,7 +114,7 @@ def _options(place: RunLocation, given: Given, sets: Sequence[str], part: Select
     differs from the run's own spec.
     """
     if not given.from_run and (not given.where or part.tasks or part.models):
-        stored = stored_spec(Reading(place).fold)
+        stored = stored_spec(read_story(place)[0])
         before, after = spec_mapping(stored), spec_mapping(given.spec)
         found: dict[str, Any] = {}
         for change in find_differences(stored, given.spec):

@@ -16,7 +16,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """A reader's position: behind record `n` with checksum `x`, which ends at `offset` of `segment`."""
 
     segment: int

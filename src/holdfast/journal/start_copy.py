@@ -97,6 +97,9 @@ def parse_start(data: bytes) -> StartCopy:
     return StartCopy(uid, tuple(lines), "" if is_whole else "is damaged")
 
 
+_WATCHED = frozenset({SEGMENT, *START_RECORDS})
+
+
 class StartLines:
     """Collects the lines for the file while a journal is read."""
 
@@ -107,10 +110,11 @@ class StartLines:
     def watch(self, entries: Iterable[Entry | Damage]) -> Iterator[Entry | Damage]:
         """Pass the entries through unchanged and collect the start records among them."""
         for each in entries:
-            if isinstance(each, Entry) and each.line.t == SEGMENT:
-                self._header = each.line
-            elif isinstance(each, Entry) and each.line.t in START_RECORDS and self._header is not None:
-                self._lines += [line for line in (self._header, each.line) if line not in self._lines]
+            if isinstance(each, Entry) and each.line.t in _WATCHED:
+                if each.line.t == SEGMENT:
+                    self._header = each.line
+                elif self._header is not None:
+                    self._lines += [line for line in (self._header, each.line) if line not in self._lines]
             yield each
 
     def collected(self) -> tuple[list[Line], Line | None]:

@@ -274,12 +274,13 @@ class Fold:
         self.large, self._first_scores = state.large, state.first_scores
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Fold":
+        apply = self.apply
         for each in entries:
-            if isinstance(each, Damage):
+            if isinstance(each, Entry):
+                apply(each)
+            else:
                 self.damage.append(each)
                 self._lost_last = max(self._lost_last, each.n_last if each.records_lost else 0)
-            else:
-                self.apply(each)
         return self
 
     def apply(self, entry: Entry) -> None:

@@ -26,6 +26,7 @@ A crash while saving leaves the old file and a temporary one, which `cache.make_
 """
 
 import contextlib
+import glob
 import logging
 import os
 import sys
@@ -91,7 +92,7 @@ _decode = msgspec.msgpack.Decoder(_Saved).decode
 class FoldSnapshot:
     """The saved fold of one run, for one evaluation."""
 
-    def __init__(self, run: str, evaluation: str | None, scorers: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, run: str, evaluation: str | None = None, scorers: Iterable[Mapping[str, Any]] = ()) -> None:
         self._journal = journal_folder(run)
         uid = Reader(self._journal).uid
         self._checked = CheckedFiles(run, uid)
@@ -106,17 +107,30 @@ class FoldSnapshot:
         """Fill an empty fold and empty start lines; return the cursor to continue from. None if there is nothing that
         can be used: both are still empty then. `segments`: the stamps of the journal now.
         """
-        saved = self._load()
+        saved = None if self._path is None else self._load(self._path)
         if saved is None or not self._is_prefix(saved, segments):
             return None
         try:
             fold.restore(saved.fold)
-        except _ERRORS as error:
-            self._discard(str(error))
+        except _ERRORS:
             return None
         start.restore([each.line() for each in saved.lines], saved.header.line() if saved.header else None)
         self._saved_n = saved.cursor.n
         return saved.cursor
+
+    def restore_story(self, segments: Stamps) -> tuple[Story, Cursor] | None:
+        """The story of the newest saved fold of the run, for any evaluation, and the cursor to continue from: the story
+        depends on none. None if there is nothing that can be used.
+        """
+        if self._path is None or self._identity is None:
+            return None
+        pattern = os.path.join(glob.escape(os.path.dirname(self._path)), f"{self._identity.name}-*.fold")
+        usable = [saved for path in glob.glob(pattern) if (saved := self._load(path)) is not None]
+        for saved in sorted(usable, key=lambda each: each.cursor.n, reverse=True):
+            if self._is_prefix(saved, segments):
+                with contextlib.suppress(*_ERRORS):
+                    return msgspec.json.decode(saved.fold.story, type=Story), saved.cursor
+        return None
 
     def save(self, fold: Fold, start: StartLines, reader: Reader, segments: Stamps) -> None:
         """Save what a reader has read up to its cursor, if that spares a later resume much. `segments`: the stamps of
@@ -158,30 +172,26 @@ class FoldSnapshot:
         except OSError:
             return False
 
-    def _load(self) -> _Saved | None:
-        if self._path is None:
-            return None
+    def _load(self, path: str) -> _Saved | None:
         try:
-            data = read_own_file(self._path)
+            data = read_own_file(path)
             if xxhash.xxh3_128_digest(memoryview(data)[_DIGEST_BYTES:]) != data[:_DIGEST_BYTES]:
                 raise ValueError("its checksum does not match")
             saved = _decode(memoryview(data)[_DIGEST_BYTES:])
         except FileNotFoundError:
             return None
         except _ERRORS as error:
-            self._discard(str(error))
+            logging.getLogger("holdfast").warning(
+                "the saved state of %s cannot be used (%s); reading the whole journal",
+                os.path.dirname(self._journal),
+                error,
+            )
+            remove_entry(path)
             return None
         if saved.version != _VERSION or saved.identity != self._identity:
             return None
-        mark_used(self._path)
+        mark_used(path)
         return saved
-
-    def _discard(self, why: str) -> None:
-        assert self._path is not None
-        logging.getLogger("holdfast").warning(
-            "the saved state of %s cannot be used (%s); reading the whole journal", os.path.dirname(self._journal), why
-        )
-        remove_entry(self._path)
 
 
 def _digest_before(journal: str, cursor: Cursor) -> str:

@@ -76,19 +76,19 @@ class End(msgspec.Struct, frozen=True):
     data: RunEnded
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True, gc=False):
     usage: Usage = Usage()
 
 
-class _Role(msgspec.Struct, frozen=True):
+class _Role(msgspec.Struct, frozen=True, gc=False):
     role: str = ""
 
 
-class _Failed(msgspec.Struct, frozen=True):
+class _Failed(msgspec.Struct, frozen=True, gc=False):
     """Only that there is a failure; its message is not decoded."""
 
 
-class StepGist(msgspec.Struct, frozen=True):
+class StepGist(msgspec.Struct, frozen=True, gc=False):
     """The few fields of a step, or of its announcement, that a fold needs.
 
     Decoding skips the rest: a step holds whole conversations, and every resume reads all steps.

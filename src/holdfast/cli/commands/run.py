@@ -36,7 +36,7 @@ from holdfast.runs import (
     new_run_location,
 )
 from holdfast.runs.execution.preparation import find_modules_beside
-from holdfast.runs.execution.resume import Reading, stored_rows, stored_spec
+from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
 from holdfast.runs.execution.session import is_too_many
 from holdfast.runs.fork import Fork, is_fork_of
 from holdfast.runs.mirror.claim import restore_from_mirror
@@ -211,14 +211,13 @@ def resolve_run(
         return (place for place in runs_in(store) if place.run_id != forked or name == forked)
 
     place = find_run(store or default_store(), name, search)
-    reading = Reading(place)
-    fold = reading.fold
+    fold, uid = read_story(place)
     require_started(place, fold)
     if path is not None:
         spec = load_spec(path, overrides)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     source = fold.story.started.source if fold.story.started else ""
-    require_trust(place, reading.uid, executed_by(stored_spec(fold), source), given=overrides.trust)
+    require_trust(place, uid, executed_by(stored_spec(fold), source), given=overrides.trust)
     for assignment in overrides.sets:
         if assignment.startswith("defaults."):
             raise SpecError(
@@ -337,7 +336,7 @@ def _suggest_resume(spec: Spec, store: str) -> None:
             with Run(place) as run:
                 status, reason = run.status()
                 is_same = status == "interrupted" and not refused_changes(
-                    find_differences(stored_spec(Reading(place).fold), spec)
+                    find_differences(stored_spec(read_story(place)[0]), spec)
                 )
                 again = run.suggest_resume_command(reason)
         except (HoldfastError, msgspec.ValidationError):

@@ -20,6 +20,7 @@ from holdfast.errors import DamagedError, StaleCursorError
 from holdfast.journal import (
     START,
     Cursor,
+    Damage,
     Lock,
     Reader,
     StartLines,
@@ -335,6 +336,25 @@ def read_fold(place: RunLocation) -> Fold:
     return Fold().read(Reader(place.journal).read()) if place.began else Fold()
 
 
+def read_story(place: RunLocation) -> tuple[Fold, str]:
+    """Fold only the records about the run as a whole: its spec, plan, resumes. Also returns the uid. Nothing is known
+    of single keys, unless the run has no beginning: then everything is read, to find out why.
+    """
+    fold = Fold()
+    if not place.began:
+        return fold, ""
+    found = FoldSnapshot(place.folder).restore_story(stamp_segments(place.journal))
+    reader = Reader(place.journal)
+    if found is not None:
+        fold.story, cursor = found
+        reader = Reader(place.journal, cursor=cursor)
+    try:
+        fold.read(each for each in reader.read() if isinstance(each, Damage) or each.line.k is None)
+    except StaleCursorError:
+        return read_fold(place), Reader(place.journal).uid
+    return fold if fold.story.started is not None else read_fold(place), reader.uid
+
+
 def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
     """Read the journal, if there is one, and prepare the spec; stored inputs replace files that are missing."""
     with prefix_errors(given.where):
@@ -354,7 +374,7 @@ def _with_stored_values(given: Given, place: RunLocation) -> Given:
     models = [*given.spec.models, *given.spec.roles.values()]
     if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
         return given
-    fold = Reading(place).fold
+    fold, _ = read_story(place)
     if fold.story.started is None:
         return given
     return msgspec.structs.replace(given, spec=adopt_stored(given.spec, stored_spec(fold)))

@@ -319,9 +319,9 @@ def _crosses_pages(selected: CellAnswers, groups: SampleGroups, edges: Sequence[
     """Whether the totals of pages are not enough: a group of samples or the repeats of one sample may be on several
     pages, or a reducer (cons@k) compares answers.
     """
-    repeats_added = len({cell.rows_block for cell in selected.cells}) < len(selected.cells)
+    is_extended = len(selected.cells) > 1  # perhaps by more repeats of the same samples
     is_split = any(before[1] == after[0] for before, after in itertools.pairwise(edges))
-    return groups.any or repeats_added or is_split or any(how.is_cons for how in selected.reducing.reductions)
+    return groups.any or is_extended or is_split or any(how.is_cons for how in selected.reducing.reductions)
 
 
 def _report_scorer(

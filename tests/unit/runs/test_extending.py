@@ -17,8 +17,10 @@ from holdfast.errors import DriftError, HoldfastError, JournalError, UsageError
 from holdfast.journal import verify
 from holdfast.plan.files import data_path, plan_path
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Given, Run, extend, new_run_location
+from holdfast.runs import Given, Run, extend, find_run, new_run_location
 from holdfast.score import scorer
+from holdfast.stats import wilson
+from tests.oracle import check_reports
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 from tests.unit.runs.advice import Told, files, fork, grow, steps_of, summary, told_of
 
@@ -450,3 +452,17 @@ def test_an_extended_run_can_be_forked_back_to_its_old_size(tmp_path: Path) -> N
     asked = len(told.asked)
     forked = fork(tmp_path, sized(Size(), told))
     assert (forked.ended.finished, len(told.asked)) == (3, asked)
+
+
+def test_repeats_that_an_extension_adds_are_in_the_groups_of_their_samples(tmp_path: Path) -> None:
+    """They are in another block of the plan, so on other pages of the index."""
+    told = Told()
+    go(tmp_path, sized(Size(((8, 1),)), told))
+    grow(tmp_path, sized(Size(((8, 3),)), told))
+    place = find_run(str(tmp_path), RUN)
+    with Run(place) as run:
+        (cell,) = run.report().cells
+    (scored,) = cell.scorers
+    assert (cell.finished, scored.summary.n) == (24, 24)
+    assert scored.summary.low == pytest.approx(wilson(8, 8).low)
+    assert check_reports(place).differences == []

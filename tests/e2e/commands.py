@@ -11,14 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import yaml
 
 from holdfast.cli.main import main
+from tests.zygote import Zygote
 
 _PAUSE_SECONDS = 0.005
+_ZYGOTE = Zygote()
 _PATIENCE_SECONDS = 300
 _OWN = ("HOLDFAST_STORE", "OPENAI_API_KEY", "FORCE_COLOR", "NO_COLOR")
 
@@ -62,7 +64,14 @@ def run(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None)
         return finish(process)
 
 
-def start(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+def start(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, fresh: bool = False
+) -> "subprocess.Popen[str]":
+    """The command in a process of its own: a fork of one that has imported it or, with `fresh`, a new interpreter."""
+    if not fresh:
+        forked: Any = _ZYGOTE.start(list(map(str, arguments)), cwd, environment(env))
+        if forked is not None:
+            return cast("subprocess.Popen[str]", forked)
     return subprocess.Popen(
         [sys.executable, "-m", "holdfast", *map(str, arguments)],
         cwd=cwd,

@@ -1,12 +1,12 @@
 """Keeping a store as a user does it: doctor, gc, ls, tag, note, and exit codes of runs in which something fails."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shlex
 import signal
 import socket
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -321,8 +321,7 @@ def test_a_run_neither_waits_for_nor_fails_with_a_locked_catalogue_and_index(tmp
     call("ls", cwd=tmp_path)
     with contextlib.ExitStack() as stack:
         for path in (catalogue_file(store), index_file(store / "sums" / "a")):
-            database = stack.enter_context(contextlib.closing(sqlite3.connect(path)))
-            database.execute("BEGIN EXCLUSIVE")
+            fcntl.flock(stack.enter_context(path.open("r+b")), fcntl.LOCK_EX)
         assert call("run", "eval.yaml", "--id", "b", cwd=tmp_path).code == 0
         assert call("resume", "a", cwd=tmp_path).code == 0
         assert sorted(names(call("ls", "--json", cwd=tmp_path))) == ["a", "b"]

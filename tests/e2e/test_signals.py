@@ -149,7 +149,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_in_good_order(tmp_path: Path, 
     course = stage(tmp_path, 40, model=mock(0.2) | {"max_connections": 1})
     codes = []
     for moment in range(6):
-        process = start(*course.command, cwd=tmp_path)
+        process = start(*course.command, cwd=tmp_path, fresh=True)
         time.sleep(0.4 + 0.3 * moment)
         if moment == 5:
             wait_for(lambda process=process: is_at_work(course, process), "at work")  # type: ignore[misc] # binds it

@@ -62,6 +62,13 @@ print("\\n".join(sys.modules))
 """Prints the modules that the usual commands import."""
 
 
+def _is_readable(connection: socket.socket, timeout: float | None) -> bool:
+    """By poll: a process that runs thousands of tests may have more open files than select can name."""
+    found = select.poll()
+    found.register(connection, select.POLLIN)
+    return bool(found.poll(None if timeout is None else timeout * 1000))
+
+
 class Forked:
     """A started command, with the methods of `subprocess.Popen` that tests use."""
 
@@ -121,7 +128,7 @@ class Forked:
 
     def _status(self, timeout: float | None) -> int | None:
         """The exit code as soon as the zygote has sent it."""
-        if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
+        if self.returncode is None and _is_readable(self._connection, timeout):
             status = self._connection.recv(16)
             self._connection.close()
             self.returncode = os.waitstatus_to_exitcode(int(status)) if status else -signal.SIGKILL
@@ -150,7 +157,7 @@ class Zygote:
         try:
             socket.send_fds(self._open(), [len(request).to_bytes(8, "big")], [theirs.fileno(), their_out, their_err])
             self._open().sendall(request)
-            while not select.select([ours], [], [], 1.0)[0]:
+            while not _is_readable(ours, 1.0):
                 assert self._process is not None
                 assert self._process.poll() is None, "the zygote has ended"
             pid = int(ours.recv(16))
@@ -161,6 +168,8 @@ class Zygote:
         return Forked(ours, pid, out, err)
 
     def _open(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self._socket = None  # a test has ended it
         if self._socket is None:
             self._socket, theirs = socket.socketpair()
             with theirs:

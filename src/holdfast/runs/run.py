@@ -85,6 +85,15 @@ class Run(OpenedRun):
     to release its index.
     """
 
+    _reader: Reader | None = None
+    """For the texts of answers that a comparison shows."""
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        super().close()
+
     def __repr__(self) -> str:
         status, reason = self.status()
         counts = f"{self._index.finished} of {self._index.story.planned} finished, {self._index.failed} failed"
@@ -210,7 +219,9 @@ class Run(OpenedRun):
         if any(each.is_cons for several in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation), how)
         index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
-        reader = Reader(self.place.journal)
+        if self._reader is None:
+            self._reader = Reader(self.place.journal)
+        reader = self._reader
         return sides_in(name, index, found, how, lambda o: text_of_answer(reader, index.row(o)))
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:

@@ -14,6 +14,7 @@ import contextlib
 import os
 import stat
 import tempfile
+import weakref
 from collections.abc import Mapping
 
 import msgspec
@@ -63,13 +64,12 @@ class SnapshotReader:
     def __init__(self, handle: int, directory: bytes) -> None:
         self._handle = handle
         self.directory = directory
+        self.close = weakref.finalize(self, os.close, handle)
+        """Close the file. Also called when nobody uses the snapshot any more."""
 
     def read(self, blob: Blob) -> bytes:
         """UnusableError if the bytes are not those that were written."""
         return _verified(os.pread(self._handle, blob.size, blob.offset), blob)
-
-    def close(self) -> None:
-        os.close(self._handle)
 
 
 class Spill:
@@ -102,7 +102,7 @@ class Spill:
     def close(self) -> None:
         self._memory.clear()
         if self._handle is not None:
-            os.close(self._handle)
+            self._close()
             self._handle = None
 
     def _write_to_file(self, content: bytes, offset: int) -> bool:
@@ -110,6 +110,7 @@ class Spill:
         try:
             if self._handle is None:
                 self._handle, path = tempfile.mkstemp(TEMPORARY_SUFFIX, "spill.", self._folder)
+                self._close = weakref.finalize(self, os.close, self._handle)
                 os.unlink(path)
             return os.pwrite(self._handle, content, offset) == len(content)
         except OSError:

@@ -13,6 +13,7 @@ from holdfast.records.samples import Answer, Message, Sample
 from holdfast.report.formats.lines import EventLine
 from holdfast.runs import Run
 from holdfast.solve import Context, tool
+from holdfast.state import index_pages
 from tests.unit.engine.runs import RUN, Asked, cut_after, given, go, model, records, rows
 
 LONG = 20_000
@@ -141,7 +142,8 @@ def peak_bytes(store: Path, keys: int) -> int:
 
 
 @pytest.mark.long
-def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
-    """40 MB of steps fill what is kept in memory; 80 MB need no more."""
+def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 MB of steps fill what is kept in memory; 80 MB need no more. Nor do more pages of the index."""
+    monkeypatch.setattr(index_pages, "PAGE_KEYS", 20)
     few, many = peak_bytes(tmp_path / "few", 400), peak_bytes(tmp_path / "many", 800)
     assert many < 1.1 * few, (few, many)

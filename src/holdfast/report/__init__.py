@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         ScoreLine,
         export_lines,
         score_lines,
-        text_of_answer,
         with_events,
         write_csv,
         write_jsonl,
@@ -81,8 +80,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.sides": "CellName SideAnswers sides_in sides_of",
             "formats.frames": "Table cost_table sample_table score_table",
             "formats.lines": (
-                "EventLine ExportLine ScoreLine export_lines score_lines text_of_answer with_events write_csv "
-                "write_jsonl"
+                "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
@@ -162,7 +160,6 @@ __all__ = [
     "status_tone",
     "sum_costs",
     "text_of",
-    "text_of_answer",
     "tokens",
     "total",
     "unpriced_line",

@@ -46,7 +46,6 @@ from holdfast.report import (
     scores_of,
     sides_in,
     sides_of,
-    text_of_answer,
     total,
     with_events,
 )
@@ -222,7 +221,13 @@ class Run(OpenedRun):
         if self._reader is None:
             self._reader = Reader(self.place.journal)
         reader = self._reader
-        return sides_in(name, index, found, how, lambda o: text_of_answer(reader, index.row(o)))
+
+        def read_text(o: int) -> str:
+            row = index.row(o)
+            recorded = recorded_answer(reader, row) if row is not None else None
+            return recorded.answer.text if recorded is not None else ""
+
+        return sides_in(name, index, found, how, read_text)
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.

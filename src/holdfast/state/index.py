@@ -146,7 +146,7 @@ class Index:
         return self.rows_around(o).get(o)
 
     def answer(self, key: str) -> AnswerRow | None:
-        """By key. Searches the bytes of all pages of its cell, and decodes only those that contain the key."""
+        """By key. Searches the bytes of all pages, and decodes only those that contain the key."""
         text = key.encode()
         for first in self._pages.starts:
             if text in self._load(first, ANSWERS, bytes, keep=False):

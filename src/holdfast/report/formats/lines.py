@@ -170,14 +170,6 @@ def key_scores(run: str, index: Index, evaluation: str, cell: Cell) -> Iterator[
         yield KeyScores(line.o, key.sample_id, key.repeat, status, given, group)
 
 
-def text_of_answer(reader: Reader, row: AnswerRow | None) -> str:
-    """The text of a recorded answer; empty if its record is not there."""
-    entry = reader.record_at(row.segment, row.at_byte) if row is not None else None
-    if row is None or entry is None or (entry.line.n, entry.line.t) != (row.n, "sample.finished"):
-        return ""
-    return _finished.decode(entry.line).answer.text
-
-
 def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:
     """By scorer: the score it gave, and the scores set by hand that replaced it."""
     edits = index.edits_of(answer.o, answer.n, evaluation)

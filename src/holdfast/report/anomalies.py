@@ -97,14 +97,16 @@ class Anomalies:
                     limit = across.slow.bucket
                     slow = sum(count for bucket, count in totals.answers.durations.items() if bucket > limit)
                 if slow:
-                    first = found.get("slow") or Tally(0, self._first_slow(cell, limit))
-                    found["slow"] = Tally(first.count + slow, first.first)
+                    if "slow" not in found:
+                        found["slow"] = Tally(0, self._first_slow(totals.answers.first, limit))
+                    found["slow"].count += slow
             self._count_differing(cell, found)
         return found
 
-    def _first_slow(self, cell: Cell, bucket: int) -> int:
-        rows = self._index.answers("finished", cell.first, cell.count)
-        return next((row.o for row in rows if bucket_of(row.seconds) > bucket), cell.first)
+    def _first_slow(self, first: int, bucket: int) -> int:
+        """The first slow answer on the page of a key, which has one."""
+        rows = self._index.rows_around(first).values()
+        return next((row.o for row in rows if row.status == "finished" and bucket_of(row.seconds) > bucket), first)
 
     def _count_differing(self, cell: Cell, found: dict[str, Tally]) -> None:
         ordinals = range(cell.first, cell.first + cell.count) if self._differing else ()

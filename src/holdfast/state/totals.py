@@ -65,6 +65,8 @@ class AnswerTotals(msgspec.Struct, array_like=True):
     repeats: RepeatTotals = msgspec.field(default_factory=RepeatTotals)
     samples: int = 0
     """With a finished answer."""
+    first: int = -1
+    """The ordinal of the first finished answer; -1 if there is none."""
     edges: tuple[str, str] = ("", "")
     """The samples of the first and the last finished answer, to notice a sample that is on two pages."""
 
@@ -134,7 +136,7 @@ def answer_totals(rows: Iterable[AnswerRow]) -> AnswerTotals:
             found.failures.setdefault(row.kind, Tally()).add(row.o)
     if not finished:
         return found
-    found.finished = len(finished)
+    found.finished, found.first = len(finished), finished[0].o
     found.input_tokens = sum([row.input_tokens for row in finished])
     found.output_tokens = sum([row.output_tokens for row in finished])
     found.seconds = math.fsum([row.seconds for row in finished])

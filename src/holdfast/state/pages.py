@@ -50,7 +50,7 @@ class EvaluationRows(msgspec.Struct):
         failure = "" if found.failure is None else found.failure.message
         value, is_taken = msgspec.json.encode(found.value), bool(found.taken)
         rows[found.scorer] = MadeRow(
-            found.o, found.of, found.scorer, value, found.reason, failure, is_taken, found.last, *place
+            found.o, found.of, found.scorer, value, found.reason, *place, failure, is_taken, found.last
         )
 
     def _begin_round(self, rows: dict[str, MadeRow], found: ScoreGiven) -> None:
@@ -67,10 +67,10 @@ class EvaluationRows(msgspec.Struct):
     def edit(self, found: ScoreGiven, place: Place) -> None:
         """Add a score that a person set."""
         value = msgspec.json.encode(found.value)
-        row = EditRow(found.o, found.of, found.scorer, value, found.reason, found.author, found.at, *place)
+        row = EditRow(found.o, found.of, found.scorer, value, found.reason, *place, found.author, found.at)
         self.edits.setdefault(found.o, []).append(row)
         # A row without a value, so that the hand-set score counts even if its scorer gave none.
-        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", "", False, False, 0, 0, 0)
+        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", 0, 0, 0, "", False, False)
         self.made.setdefault(found.o, {}).setdefault(found.scorer, nothing)
 
     def counting(self, answers: Mapping[int, AnswerRow]) -> Iterator[ScoreRow]:

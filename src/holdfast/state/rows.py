@@ -61,17 +61,6 @@ class AnswerGist(msgspec.Struct, frozen=True, array_like=True, gc=False):
     n: int
 
 
-class MadeGist(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first fields of a `MadeRow`."""
-
-    o: int
-    of: int
-    scorer: str
-    encoded: bytes
-    reason: str
-    failure: str
-
-
 class ScoreRow(msgspec.Struct, frozen=True):
     """The score that counts: the scorer's, or the one set by hand that replaces it."""
 
@@ -88,43 +77,16 @@ class ScoreRow(msgspec.Struct, frozen=True):
     """It was copied from an earlier evaluation."""
 
 
-class EditRow(msgspec.Struct, frozen=True, array_like=True):
-    """A score that was set by hand. For an answer and a scorer the last one counts."""
+class RecordedScore(msgspec.Struct, frozen=True, array_like=True):
+    """What scores of scorers and of people have in common."""
 
     o: int
     of: int
+    """The number of the record with the answer."""
     scorer: str
     encoded: bytes
     """The value as JSON."""
     reason: str
-    author: str
-    at: str
-    n: int
-    segment: int
-    at_byte: int
-
-    @property
-    def position(self) -> Position:
-        """Of its record."""
-        return Position(self.n, self.segment, self.at_byte)
-
-    @property
-    def value(self) -> Any:
-        return decode_value(self.encoded)
-
-
-class MadeRow(msgspec.Struct, frozen=True, array_like=True):
-    """The score that a scorer itself gave. `last`: it completes the scores of this answer."""
-
-    o: int
-    of: int
-    scorer: str
-    encoded: bytes
-    """The value as JSON."""
-    reason: str
-    failure: str
-    taken: bool
-    last: bool
     n: int
     segment: int
     at_byte: int
@@ -137,6 +99,27 @@ class MadeRow(msgspec.Struct, frozen=True, array_like=True):
     @property
     def value(self) -> Any:
         return decode_value(self.encoded)
+
+
+class EditRow(RecordedScore, frozen=True, array_like=True):
+    """A score that was set by hand. For an answer and a scorer the last one counts."""
+
+    author: str
+    at: str
+
+
+class MadeRow(RecordedScore, frozen=True, array_like=True):
+    """The score that a scorer itself gave. `last`: it completes the scores of this answer."""
+
+    failure: str
+    taken: bool
+    last: bool
+
+
+class MadeGist(RecordedScore, frozen=True, array_like=True, gc=False):
+    """The first fields of a `MadeRow`."""
+
+    failure: str
 
 
 class EvaluationCounts(msgspec.Struct, frozen=True):

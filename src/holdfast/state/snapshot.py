@@ -12,7 +12,6 @@ A crash leaves the old snapshot, and a temporary file that `cache.make_room` rem
 
 import contextlib
 import os
-import stat
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -138,10 +137,7 @@ class Snapshot:
         except OSError as error:
             raise UnusableError(f"cannot be read ({error})") from error
         try:
-            about = os.fstat(handle)
-            if not stat.S_ISREG(about.st_mode):
-                raise UnusableError("is not a regular file")
-            reader = SnapshotReader(handle, self._read_directory(handle, about.st_size))
+            reader = SnapshotReader(handle, self._read_directory(handle, os.fstat(handle).st_size))
         except OSError as error:
             os.close(handle)
             raise UnusableError(f"cannot be read ({error})") from error

@@ -12,7 +12,7 @@ from holdfast.lazy import lazy_exports
 if TYPE_CHECKING:
     from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
     from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
-    from holdfast.score.fingerprints import identity, solver_digest, source_digest
+    from holdfast.score.fingerprints import identity, import_user_module, solver_digest, source_digest
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import resolve
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
@@ -26,7 +26,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "anomalies": "ANOMALIES_VERSION KINDS AnswerExpectations expect_answers find_anomalies",
             "definition": "Extractor Scorer ScorerError ScoringFailed scorer",
-            "fingerprints": "identity solver_digest source_digest",
+            "fingerprints": "identity import_user_module solver_digest source_digest",
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "resolve",
             "results": "as_number is_quick score_answer score_at_once score_group",
@@ -55,6 +55,7 @@ __all__ = [
     "extract_letter",
     "find_anomalies",
     "identity",
+    "import_user_module",
     "includes",
     "is_quick",
     "last_quantity",

@@ -15,6 +15,7 @@ import ast
 import contextlib
 import dis
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -39,8 +40,28 @@ _DEEPEST = 20
 _PARSED_MAX = 128
 """Size of the caches of parsed files. A run computes the digests of its scorers several times."""
 _PARSING = threading.Lock()
+_MTIME_STEP = 2.0
+"""Coarsest step of a file's time, in seconds: two edits within it may look like one."""
 _CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
 _first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
+
+
+def import_user_module(name: str) -> ModuleType:
+    """Import a module that a spec names, so that its digest is that of the code that runs.
+
+    Python takes cached bytecode for a source file of the same size and the same second, so an edit right after the
+    import would run the old code under the new digest. Bytecode written that soon after its source is removed.
+    """
+    loaded = set(sys.modules)
+    try:
+        return importlib.import_module(name)
+    finally:
+        for each in sys.modules.keys() - loaded:
+            path, bytecode = (getattr(sys.modules[each], field, None) for field in ("__file__", "__cached__"))
+            if path and bytecode and not os.path.realpath(path).startswith(_installed_folders()):
+                with contextlib.suppress(OSError):
+                    if os.stat(bytecode).st_mtime - os.stat(path).st_mtime < _MTIME_STEP:
+                        os.unlink(bytecode)
 
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:

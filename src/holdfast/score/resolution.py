@@ -8,7 +8,6 @@ unknown arguments, arguments of a wrong type, and missing packages.
 
 import difflib
 import functools
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -26,7 +25,7 @@ from holdfast.errors import describe_error
 from holdfast.records import NAMES_IN_0_1_0
 from holdfast.score.definition import Extractor, Function, Scorer, ScorerError, arguments_after, arguments_of, scorer
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.fingerprints import version_of
+from holdfast.score.fingerprints import import_user_module, version_of
 from holdfast.score.scorers.registry import SCORERS
 
 GROUP = "holdfast.scorers"
@@ -123,7 +122,7 @@ def _find_scorer(name: str, place: str) -> Scorer:
 def _import_object(reference: str, place: str) -> Any:
     module_name, _, path = reference.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = import_user_module(module_name)
     except Exception as error:
         problem = f"{module_name!r} cannot be imported ({describe_error(error)})"
         raise ScorerError(place, f"{problem}; check its name and that its folder is on PYTHONPATH") from error

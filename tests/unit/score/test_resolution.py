@@ -1,7 +1,10 @@
 """From an entry of a spec to a scorer, or a refusal that names the place and the nearest name."""
 
 import importlib.metadata
+import os
 import pickle
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +143,20 @@ def test_built_ins_are_found_where_0_1_0_had_them(named: str, name: str) -> None
     assert resolve(named, "scorers[0]") == resolve(name, "scorers[0]")
     extracted = resolve({"exact_match": {"extract": "holdfast.score.extracting:last_line"}}, "scorers[0]")
     assert extracted.extract == resolve({"exact_match": {"extract": "last_line"}}, "scorers[0]").extract
+
+
+def test_a_module_rewritten_within_the_second_runs_its_new_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    source = tmp_path / "rewritten_scorer.py"
+    now = time.time() + 3600  # the same for both texts, and later than the bytecode however busy the machine is
+    for value in (0, 1):
+        source.write_text(f"def own(sample, answer):\n    return {value}\n")
+        os.utime(source, (now, now))
+        importlib.invalidate_caches()
+        found = resolve("rewritten_scorer:own", "scorers[0]")
+        assert found.function(None, "") == value
+        del sys.modules["rewritten_scorer"]

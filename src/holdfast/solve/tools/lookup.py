@@ -6,12 +6,12 @@ when the spec is read.
 
 import difflib
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from holdfast.errors import SpecError, describe_error
+from holdfast.score import import_user_module
 from holdfast.solve.tools.built_in import TOOLS
 from holdfast.solve.tools.mcp import ToolSource, read_server
 from holdfast.solve.tools.tool import Tool, as_tool
@@ -25,7 +25,7 @@ def find_function(name: Any, place: str) -> Callable[..., Any]:
     if not colon or not module or not path:
         raise SpecError(f"{place}: {name!r}: name a function as module:function")
     try:
-        found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        found = functools.reduce(getattr, path.split("."), import_user_module(module))
     except Exception as error:
         raise SpecError(f"{place}: {name!r} cannot be imported: {describe_error(error)}") from error
     return as_function(found, name, place)

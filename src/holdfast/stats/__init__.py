@@ -45,6 +45,7 @@ from holdfast.stats.reducers import (
     pass_power_k,
     reducer,
 )
+from holdfast.stats.scales import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale, parse_scale
 from holdfast.stats.values import Pairs, pair_up, quantile
 
 if TYPE_CHECKING:
@@ -65,12 +66,18 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "BOOL",
+    "COUNT",
+    "LABEL",
+    "NUMBER",
+    "UNIT",
     "BoundedMean",
     "Design",
     "GroupSums",
     "NormalMixture",
     "PairedTest",
     "Pairs",
+    "Scale",
     "Strength",
     "Strengths",
     "Summary",
@@ -98,6 +105,7 @@ __all__ = [
     "pair_up",
     "paired_difference",
     "paired_odds_ratio",
+    "parse_scale",
     "pass_at_k",
     "pass_power_k",
     "percent_agreement",

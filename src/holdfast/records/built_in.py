@@ -108,7 +108,9 @@ _DEEPEST = 50
 
 
 def normalized(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity of a scorer or an extractor, and of its parts, as the current version records it."""
+    """The identity of a scorer or an extractor, and of its parts, as the current version records it; without the scales
+    that users declare, so that a declaration neither scores again nor makes runs incomparable.
+    """
     found: dict[str, Any] = _normalized(identity, 0)
     return found
 
@@ -135,7 +137,9 @@ def _normalized(value: Any, depth: int) -> Any:
         return value
     if not {"name", "function", "args"} <= value.keys():
         return {name: _normalized(each, depth + 1) for name, each in value.items()}
-    made = {name: _normalized(each, depth + 1) if name in _NESTED else each for name, each in value.items()}
+    # A scale says how to read the scores, and changes none.
+    kept = {name: each for name, each in value.items() if name != "scale"}
+    made = {name: _normalized(each, depth + 1) if name in _NESTED else each for name, each in kept.items()}
     name = NAMES_IN_0_1_0.get(value["function"]) if isinstance(value["function"], str) else None
     if name is None:
         return made

@@ -48,7 +48,14 @@ from holdfast.plan import PreparedTask, WrittenPlan, survey, write_plan
 from holdfast.records import Parent, Reference, RunStarted, TaskInputs, Usage, decode, draft, draft_fact
 from holdfast.report import counted
 from holdfast.runs.execution.execute import make_started_record
-from holdfast.runs.execution.preparation import Given, Prepared, find_scorers, prefix_errors, prepare_given
+from holdfast.runs.execution.preparation import (
+    Given,
+    Prepared,
+    find_scorers,
+    prefix_errors,
+    prepare_given,
+    refuse_mixed_scales,
+)
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
@@ -256,7 +263,9 @@ class Fork:
         """Prepare the spec, and write the plan and the data into the hidden folder."""
         with prefix_errors(self._given.where):
             inputs = self._parent.inputs(self._given.spec)
-            prepared = prepare_given(self._given, find_scorers(self._given), inputs, self._parent.spec)
+            scorers = find_scorers(self._given)
+            refuse_mixed_scales(self._given, scorers, self._parent.spec)
+            prepared = prepare_given(self._given, scorers, inputs, self._parent.spec)
             survey(prepared.spec, prepared.works)
         make_run_folder(OS_DISK, self._building.folder)
         remove_leftovers(self._above)

@@ -74,7 +74,10 @@ async def score(given: Given, place: RunLocation, name: str = "", observe: Obser
     reading.fold.judge_again()
     story, evaluation = reading.fold.story, reading.fold.evaluation
     is_named = not name or (evaluation in story.evaluations and name == story.evaluations[evaluation].name)
-    if not reading.fold.unscored and evaluation == story.evaluation and is_named:
+    is_recorded = evaluation == story.evaluation and not prepared.declares_other_scales(
+        story.evaluations.get(evaluation)
+    )
+    if not reading.fold.unscored and is_recorded and is_named:
         return Scored(place, evaluation)
     async with _writing(prepared, reading, observe) as session:
         reading.fold.judge_again()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import resolve
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
+    from holdfast.score.scales import EvaluationScales, describe_scale, mixed_scales, scale_hints, scales_of
     from holdfast.score.scorers.choice import choice, extract_letter
     from holdfast.score.scorers.numeric import last_quantity, numeric
     from holdfast.score.scorers.registry import SCORERS
@@ -30,6 +31,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "resolve",
             "results": "as_number is_quick score_answer score_at_once score_group",
+            "scales": "EvaluationScales describe_scale mixed_scales scale_hints scales_of",
             "scorers.choice": "choice extract_letter",
             "scorers.numeric": "last_quantity numeric",
             "scorers.registry": "SCORERS",
@@ -43,6 +45,7 @@ __all__ = [
     "OF_LABELS",
     "SCORERS",
     "AnswerExpectations",
+    "EvaluationScales",
     "Extractor",
     "Repeat",
     "Scorer",
@@ -50,6 +53,7 @@ __all__ = [
     "ScoringFailed",
     "as_number",
     "choice",
+    "describe_scale",
     "exact_match",
     "expect_answers",
     "extract_letter",
@@ -59,10 +63,13 @@ __all__ = [
     "includes",
     "is_quick",
     "last_quantity",
+    "mixed_scales",
     "numeric",
     "reduced_value",
     "regex",
     "resolve",
+    "scale_hints",
+    "scales_of",
     "score_answer",
     "score_at_once",
     "score_group",

@@ -8,6 +8,8 @@ An extractor is a function that takes a part out of a text. A scorer may apply e
 target before it compares them. If an answer lacks the part, the scorer receives the empty text; a target that lacks it
 raises.
 
+A user's scorer may declare its scale. The scales of built-in scorers are in `score.scales`.
+
 Errors:
 
 HoldfastError
@@ -24,6 +26,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.records import Answer, Failure, Sample, Score
+from holdfast.stats import BOOL, LABEL, Scale, parse_scale
 
 
 class ScorerError(HoldfastError):
@@ -71,7 +74,15 @@ Check = Callable[..., str]
 """Checks the arguments, and whether this machine has what they need. Returns the problem, or an empty text."""
 Slow = Callable[..., bool]
 """Returns whether a call with this text and these arguments could block the event loop for too long."""
+OneScale = str | Sequence[float] | Scale
+DeclaredScale = OneScale | Mapping[str, OneScale]
+"""`"bool"`, `"count"`, `"label"`, `"number"`, `(lowest, highest)`, or a mapping of these by the name of the part."""
 _SHOWN = 80
+_SCALE_OF_RETURN: list[tuple[Any, Scale]] = [
+    *((each, BOOL) for each in (bool, "bool", bool | None, "bool | None")),
+    *((each, LABEL) for each in (str, "str", str | None, "str | None")),
+]
+"""By return annotation, also in a module whose annotations are texts."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -113,6 +124,8 @@ class Scorer(msgspec.Struct, frozen=True):
     """The extra of Holdfast that installs these packages."""
     slow: Slow | None = None
     """Decides whether a call runs in a thread. None: never."""
+    scale: Scale | dict[str, Scale] | None = None
+    """As a user declares it, for all its scores or by part. None: not declared, or built in (see `score.scales`)."""
 
     def roles(self) -> list[str]:
         """Return the roles that it calls, according to its arguments `roles` and `role`, and those of its parts."""
@@ -138,7 +151,8 @@ class Scorer(msgspec.Struct, frozen=True):
     def using(self, **args: Any) -> "Scorer":
         """Return this scorer with arguments, for a task in Python: the same as `{name: {argument: value}}` in a spec.
 
-        Also accepts `name`, `extract` and `extract_target`; scorers and extractors are spec entries or functions.
+        Also accepts `name`, `scale`, `extract` and `extract_target`. Scorers and extractors are spec entries or
+        functions.
         """
         return msgspec.structs.replace(self, args={**self.args, **args})
 
@@ -164,34 +178,78 @@ def apply_extractors(text: str, extractors: Sequence[Extractor]) -> str | None:
 
 
 @overload
-def scorer(function: ScoringFunction, *, name: str = "", group: bool = False, check: Check | None = None) -> Scorer: ...
+def scorer(
+    function: ScoringFunction,
+    *,
+    name: str = "",
+    group: bool = False,
+    check: Check | None = None,
+    scale: DeclaredScale | None = None,
+) -> Scorer: ...
 
 
 @overload
 def scorer(
-    function: None = None, *, name: str = "", group: bool = False, check: Check | None = None
+    function: None = None,
+    *,
+    name: str = "",
+    group: bool = False,
+    check: Check | None = None,
+    scale: DeclaredScale | None = None,
 ) -> Callable[[Function], Scorer]: ...
 
 
 def scorer(
-    function: Function | None = None, *, name: str = "", group: bool = False, check: Check | None = None
+    function: Function | None = None,
+    *,
+    name: str = "",
+    group: bool = False,
+    check: Check | None = None,
+    scale: DeclaredScale | None = None,
 ) -> Scorer | Callable[[Function], Scorer]:
     """Turn a function, sync or async, into a scorer: `@scorer`, `@scorer(name="close")`, `@scorer(group=True)`.
 
-    `check` receives the arguments that a spec sets, and returns what is wrong with them, or an empty text.
+    `check` receives the arguments that a spec sets, and returns what is wrong with them, or an empty text. `scale` is
+    what the scorer gives: "bool", "count", "label", "number" or (lowest, highest), or a dict of these by the name of
+    the part. Without it, the return annotation `bool` declares "bool" and `str` declares "label".
     """
     if function is None:
-        return lambda decorated: scorer(decorated, name=name, group=group, check=check)
+        return lambda decorated: scorer(decorated, name=name, group=group, check=check, scale=scale)
     if isinstance(function, Scorer):
         return msgspec.structs.replace(
-            function, name=name or function.name, group=group or function.group, check=check or function.check
+            function,
+            name=name or function.name,
+            group=group or function.group,
+            check=check or function.check,
+            scale=function.scale if scale is None else read_scale(scale, name or function.name),
         )
     innermost: Any = function
     while isinstance(innermost, functools.partial):
         innermost = innermost.func
     own_name = getattr(innermost, "__name__", type(innermost).__name__)
     full_name = name or ("lambda" if own_name == "<lambda>" else own_name)
-    return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check)
+    declared = _annotated_scale(innermost) if scale is None else read_scale(scale, full_name)
+    return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check, scale=declared)
+
+
+def read_scale(declared: Any, place: str) -> Scale | dict[str, Scale]:
+    """Return a declaration as a scale, or as scales by part. ScorerError if it is neither."""
+    try:
+        if not isinstance(declared, Mapping):
+            return parse_scale(declared)
+        if not declared or not all(isinstance(part, str) for part in declared):
+            raise ValueError(f"scale {dict(declared)!r}: give the scale of each part by its name, as {{part: [1, 5]}}")
+        return {part: parse_scale(each) for part, each in declared.items()}
+    except ValueError as error:
+        raise ScorerError(place, str(error)) from error
+
+
+def _annotated_scale(function: Any) -> Scale | None:
+    """The scale of a user's function by its return annotation. Built-in functions have theirs in `score.scales`."""
+    if getattr(function, "__module__", "").startswith(f"{__name__.partition('.')[0]}."):
+        return None
+    returned = getattr(function, "__annotations__", {}).get("return")
+    return next((scale for annotation, scale in _SCALE_OF_RETURN if annotation == returned), None)
 
 
 def requires(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:

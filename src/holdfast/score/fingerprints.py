@@ -66,14 +66,15 @@ def import_user_module(name: str) -> ModuleType:
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
     """Return the identity that an evaluation records: `name`, `function`, `args`, and `version` for a built-in or
-    `source` (a digest) for user code; if present, also extractors and the versions of packages that it computes with.
+    `source` (a digest) for user code; if present, also extractors, the versions of packages that it computes with, and
+    the scale that a user declared. The scale does not change scores, so comparisons ignore it (`records.normalized`).
     `function` is the name of a built-in, or `module:function`.
     """
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    function, versions = scorer.function, EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
-    name = _built_in_name(function)
+    versions = EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
+    name = built_in_name(scorer)
     found: dict[str, Any] = {"name": scorer.name}
-    if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+    if name:
         found |= {"function": name, "version": versions[name]}
     else:
         found |= {"function": _qualified_name(scorer), "source": source_digest(scorer)}
@@ -82,7 +83,19 @@ def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
         found |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
         found |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
+        if isinstance(scorer.scale, dict):
+            found["scale"] = {part: each.declared() for part, each in scorer.scale.items()}
+        elif scorer.scale is not None:
+            found["scale"] = scorer.scale.declared()
     return found
+
+
+def built_in_name(scorer: Scorer | Extractor) -> str:
+    """Return the name by which a built-in scorer or extractor is recorded; empty for user code."""
+    versions = EXTRACTOR_VERSIONS if isinstance(scorer, Extractor) else SCORER_VERSIONS
+    name = _built_in_name(scorer.function)
+    is_plain = inspect.isfunction(scorer.function) and not hasattr(scorer.function, "__wrapped__")
+    return name if name in versions and is_plain else ""
 
 
 def version_of(package: str) -> str:
@@ -422,6 +435,8 @@ def _stable(constant: Any, depth: int = 0) -> Any:
         return _built_in_version(constant) if _is_built_in(constant) else _source_of(constant)
     fields = getattr(constant, "__struct_fields__", None) or getattr(constant, "__dataclass_fields__", ())
     if fields and not inspect.isclass(constant):
+        if isinstance(constant, Scorer):  # the field is newer than recorded digests, and changes no score
+            fields = tuple(name for name in fields if name != "scale")
         return type(constant).__qualname__, [stable(getattr(constant, name, None)) for name in fields]
     plain = constant is None or constant is ... or isinstance(constant, str | bytes | int | float | complex)
     return repr(constant) if plain else type(constant).__qualname__

@@ -1,6 +1,7 @@
 """Resolves the entries of a spec to scorers: a built-in name, an entry point, `module:function`, or an object.
 
-An entry is a name, or `{name: {argument: value}}`. Every scorer also takes `name`, `extract` and `extract_target`.
+An entry is a name, or `{name: {argument: value}}`. Every scorer also takes `name`, `extract` and `extract_target`, and
+a user's scorer `scale`.
 Extractors are entries too, and so are the parts of a composed scorer: arguments whose annotation is Scorer.
 ScorerError, with the place in the spec and the nearest valid name, for unknown names, modules that fail to import,
 unknown arguments, arguments of a wrong type, and missing packages.
@@ -23,16 +24,25 @@ import msgspec
 
 from holdfast.errors import describe_error
 from holdfast.records import NAMES_IN_0_1_0
-from holdfast.score.definition import Extractor, Function, Scorer, ScorerError, arguments_after, arguments_of, scorer
+from holdfast.score.definition import (
+    Extractor,
+    Function,
+    Scorer,
+    ScorerError,
+    arguments_after,
+    arguments_of,
+    read_scale,
+    scorer,
+)
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.fingerprints import import_user_module, version_of
+from holdfast.score.fingerprints import built_in_name, import_user_module, version_of
 from holdfast.score.scorers.registry import SCORERS
 
 GROUP = "holdfast.scorers"
 """Entry point group in which installed packages offer scorers."""
 EXTRACTOR_GROUP = "holdfast.extractors"
 
-_COMMON_ARGUMENTS = ("name", "extract", "extract_target")
+_COMMON_ARGUMENTS = ("name", "extract", "extract_target", "scale")
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 
 
@@ -46,12 +56,15 @@ def resolve(entry: Entry, place: str) -> Scorer:
     found = _find_scorer(named, place) if isinstance(named, str) else _as_scorer(named, place)
     known, open_ended = arguments_of(found.function)
     args = {**found.args, **args}
+    if open_ended:  # a function with `**args` received `scale` before it was a common argument
+        known = {**known, "scale": inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY, default=None)}
     own = {arg: args.pop(arg) for arg in _COMMON_ARGUMENTS if arg in args and arg not in known}
-    extractors = {}
-    for arg in own:
-        if arg != "name":  # one entry, or a list that is applied in order
-            entries = own[arg] if isinstance(own[arg], list | tuple) else [own[arg]]
-            extractors[arg] = tuple(_extractor(each, f"{place}.{arg}") for each in entries)
+    replaced: dict[str, Any] = {"name": str(own.pop("name", found.name))}
+    if "scale" in own:
+        replaced["scale"] = _declared_scale(found, own.pop("scale"), place)
+    for arg, value in own.items():  # one entry, or a list that is applied in order
+        entries = value if isinstance(value, list | tuple) else [value]
+        replaced[arg] = tuple(_extractor(each, f"{place}.{arg}") for each in entries)
     made = msgspec.structs.replace(found, args=_resolve_parts(found, args, place))
     parts = made.parts()
     for part in parts:
@@ -64,7 +77,13 @@ def resolve(entry: Entry, place: str) -> Scorer:
         install = f"pip install 'holdfast[{made.extra}]'"
         raise ScorerError(place, f"{made.name} needs {needed} {', '.join(missing)}: {install}")
     _check_args(made, known, open_ended, place)
-    return msgspec.structs.replace(made, name=str(own.get("name", made.name)), **extractors)
+    return msgspec.structs.replace(made, **replaced)
+
+
+def _declared_scale(found: Scorer, declared: Any, place: str) -> Any:
+    if built_in_name(found):
+        raise ScorerError(place, f"{found.name} has a scale of its own; `scale` is for scorers that you write")
+    return None if declared is None else read_scale(declared, f"{place}.scale")
 
 
 def _extractor(entry: Any, place: str) -> Extractor:

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.errors import HoldfastError, describe_error
 from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import Extractor, Scorer, ScoringFailed, shorten
+from holdfast.score.scales import describe_scale, is_on_scale
 
 MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000
@@ -148,20 +149,32 @@ def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
     for key, value in parts.items():
         if not isinstance(key, str):
             raise _invalid_result(scorer, f"a dict with the key {key!r}; keys must be text")
-        scores[f"{scorer.name}.{key}" if key else scorer.name] = _score(scorer, value)
+        scores[f"{scorer.name}.{key}" if key else scorer.name] = _score(scorer, value, key)
     return scores
 
 
-def _score(scorer: Scorer, result: Any) -> Score:
+def _score(scorer: Scorer, result: Any, part: str = "") -> Score:
+    value = _value(scorer, result.value if isinstance(result, Score) else result)
+    if scorer.scale is not None:
+        _check_scale(scorer, part, value)
     if not isinstance(result, Score):
-        return Score(_value(scorer, result))
+        return Score(value)
     if not result.metadata and isinstance(result.metadata, dict):
-        return Score(_value(scorer, result.value), str(result.reason or ""))
+        return Score(value, str(result.reason or ""))
     try:
         msgspec.json.encode(result.metadata)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _invalid_result(scorer, f"metadata that cannot be stored as JSON ({error})") from error
-    return Score(_value(scorer, result.value), str(result.reason or ""), result.metadata)
+    return Score(value, str(result.reason or ""), result.metadata)
+
+
+def _check_scale(scorer: Scorer, part: str, value: Any) -> None:
+    """ScoringFailed if a value is not on the scale that the user declared."""
+    scale = scorer.scale.get(part) if isinstance(scorer.scale, dict) else scorer.scale
+    if scale is not None and value is not None and not is_on_scale(scale, value):
+        of = f" for {part!r}" if part else ""
+        problem = f"returned {shorten(repr(value))}{of}, which is not on its scale, {describe_scale(scale)}"
+        raise ScoringFailed(scorer.name, f"{problem}; correct the value, or the declared scale", _place_of(scorer))
 
 
 def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
@@ -185,10 +198,13 @@ def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
 
 
 def _invalid_result(scorer: Scorer, what: str) -> ScoringFailed:
-    code = getattr(inspect.unwrap(scorer.function), "__code__", None)
-    detail = f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
     expected = "a bool, a number, a text, a dict of them, a Score, or None for no score"
-    return ScoringFailed(scorer.name, f"returned {what}; return {expected}", detail)
+    return ScoringFailed(scorer.name, f"returned {what}; return {expected}", _place_of(scorer))
+
+
+def _place_of(scorer: Scorer) -> str:
+    code = getattr(inspect.unwrap(scorer.function), "__code__", None)
+    return f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
 
 
 def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:

@@ -28,6 +28,7 @@ from holdfast.runs.estimate import estimate, read_prompts
 from holdfast.runs.execution.preparation import check_servers
 from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
+from holdfast.score import scale_hints
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Spec, find_warnings, missing_keys
 
@@ -46,8 +47,9 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
         *sandbox_doubts(sandboxes_of(spec)),
         *(each.doubt for each in replies if each.doubt),
     ]
+    hints = scale_hints(each for every in prepared.scorers.values() for each in every)
     errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
-    for warning in warnings:
+    for warning in (*warnings, *hints):
         warn(f"{path}: {warning}")
     for error in errors:
         sys.stderr.write(f"holdfast: {path}: {error}\n")
@@ -59,7 +61,7 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
                 "tasks": [task.name for task in spec.tasks],
                 "models": [model.name for model in spec.models],
                 "evaluation": prepared.evaluation,
-                "warnings": warnings,
+                "warnings": [*warnings, *hints],
                 "errors": errors,
                 "servers": replies,
             }

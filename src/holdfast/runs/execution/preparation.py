@@ -27,9 +27,9 @@ from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name, split_url
 from holdfast.models import Listing, ModelError, identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, prepare, survey
-from holdfast.records import TaskInputs
+from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
-from holdfast.score import KINDS, Scorer, identity, resolve
+from holdfast.score import KINDS, Scorer, ScorerError, identity, mixed_scales, resolve
 from holdfast.spec import Counts, Model, Spec, adopt_stored, check_answers, missing_keys, nearest, placed_models
 
 _RUN_FOLDERS = ("journal", "lease")
@@ -67,11 +67,21 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
         """The scorers of the evaluation, for its record."""
         return scorer_identities(self.scorers, self.spec)
 
+    def declares_other_scales(self, started: ScoringStarted | None) -> bool:
+        """Whether the scorers of a recorded evaluation are the same, and only their declared scales have changed."""
+        if started is None:
+            return False
+        own, recorded = self.scorer_identities(), started.scorers
+        if comparable_by_task(own) != comparable_by_task(recorded):
+            return False
+        return _declared_by_task(own) != _declared_by_task(recorded)
+
 
 def check(given: Given) -> tuple[Prepared, int]:
     """Check a spec completely without creating anything. Also returns the number of its keys."""
     with prefix_errors(given.where):
         prepared = prepare_given(given, find_scorers(given))
+        refuse_mixed_scales(given, prepared.scorers)
         return prepared, survey(given.spec, prepared.works)
 
 
@@ -81,7 +91,8 @@ def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
     """
     if not any(scorers.values()):
         return ""
-    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(_identities(scorers, spec), order="deterministic"))
+    found = {task: list(map(normalized, every)) for task, every in _identities(scorers, spec).items()}
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(found, order="deterministic"))
 
 
 def scorer_identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> list[dict[str, Any]]:
@@ -128,6 +139,20 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
             if each.needs_ctx:
                 _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
     return scorers
+
+
+def refuse_mixed_scales(given: Given, scorers: Mapping[str, Sequence[Scorer]], before: Spec | None = None) -> None:
+    """ScorerError for a scorer that combines parts with different scales. `before`: the stored spec, whose tasks are
+    accepted: earlier versions did not refuse them.
+    """
+    stored = {} if before is None else {task.name: list(task.scorers) for task in before.tasks}
+    for index, task in enumerate(given.spec.tasks):
+        if list(given.scorers.get(task.name) or task.scorers) == stored.get(task.name):
+            continue
+        for i, scorer in enumerate(scorers[task.name]):
+            problem = mixed_scales(scorer)
+            if problem:
+                raise ScorerError(f"tasks[{index}].scorers[{i}]", problem)
 
 
 def prepare_given(
@@ -184,6 +209,25 @@ def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str
             judges["judges"] = identities
         found[task].append({**identity(scorer), **judges, **counts[task]})
     return found
+
+
+def _declared_by_task(identities: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The declared scales in identities and their parts, in an order that depends only on the scorers."""
+    found: dict[str, list[Any]] = {}
+    for each in identities:
+        found.setdefault(str(each.get("task", "")), []).extend(_declared_scales(each))
+    return found
+
+
+def _declared_scales(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        if {"name", "function", "args"} <= value.keys():
+            yield value.get("scale")
+        for name in sorted(value):
+            yield from _declared_scales(value[name])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _declared_scales(each)
 
 
 def _is_built_in(scorer: Scorer) -> bool:

@@ -51,6 +51,7 @@ from holdfast.runs.execution.preparation import (
     prefix_errors,
     prepare_given,
     refuse_missing_keys,
+    refuse_mixed_scales,
     scorer_identities,
 )
 from holdfast.runs.execution.provenance import (
@@ -307,6 +308,8 @@ class Resumption:
             return False  # a resume records the losses, after which readers no longer warn of them
         if fold.evaluation and fold.evaluation != fold.story.evaluation:
             return False
+        if prepared.declares_other_scales(fold.story.evaluations.get(fold.evaluation)):
+            return False  # nothing is scored again, but reports need the new scales
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
 
@@ -364,6 +367,8 @@ def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Readin
         reading = Reading(place, evaluation_of(scorers, given.spec), identities)
         story = reading.fold.story
         before = stored_spec(reading.fold) if story.started is not None else None
+        if reading.fold.evaluation not in story.evaluations:
+            refuse_mixed_scales(given, scorers, before)
         return prepare_given(given, scorers, story.inputs, before), reading
 
 

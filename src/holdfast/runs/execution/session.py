@@ -163,10 +163,13 @@ async def close_quietly(writer: Writer, logbook: EventLog | None = None) -> None
 
 
 async def engine_for(session: RunSession, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
-    """Make the engine. Records `score.started` if its scores belong to a new evaluation, or to one with a new name."""
+    """Make the engine. Records `score.started` if its scores belong to a new evaluation, or to one with a new name or
+    new scales.
+    """
     prepared, place, writer = session.prepared, session.place, session.writer
     scorers, evaluation = prepared.scorer_identities(), fold.evaluation
-    if evaluation and (evaluation != fold.story.evaluation or name):
+    is_new = evaluation != fold.story.evaluation or name
+    if evaluation and (is_new or prepared.declares_other_scales(fold.story.evaluations.get(evaluation))):
         await writer.append(draft("score.started", ScoringStarted(evaluation, scorers, name=name)))
     job = RunJob(
         run=place.folder,

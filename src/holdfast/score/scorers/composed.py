@@ -5,6 +5,9 @@ A part is an ordinary scorer entry, and may itself be composed. Parts run in ord
 decided, so put cheap ones first. A part with several scores, such as a rubric with several criteria, counts with all of
 them; a panel of judges counts with its combined score. Invariant: if a part fails, the whole fails; "no score" of a
 part is unknown, never zero.
+
+Parts with different scales cannot be combined: `check` and a new run refuse them. With `normalise`, each value is
+mapped from its declared scale to 0..1 first.
 """
 
 import statistics
@@ -15,49 +18,66 @@ from holdfast.records import Answer, Sample, Score
 from holdfast.score.anomalies import refusal_in
 from holdfast.score.definition import Scorer, scorer, shorten
 from holdfast.score.results import as_number, score_answer
+from holdfast.score.scales import normalised, why_not_normalised
 from holdfast.score.scorers.text import exact_match
 
 Number = bool | float
 
 
-def _check_not_empty(of: Sequence[Scorer], **_: Any) -> str:
-    return "" if of else "of: give at least one scorer"
+def _check_parts(of: Sequence[Scorer], normalise: bool = False, **_: Any) -> str:
+    if not of:
+        return "of: give at least one scorer"
+    return why_not_normalised(of) if normalise else ""
 
 
-@scorer(check=_check_not_empty)
-async def all_of(sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer]) -> Score:
+@scorer(check=_check_parts)
+async def all_of(
+    sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
+) -> Score:
     """All parts are true. For numbers: the lowest."""
-    return await _extreme(of, (sample, answer, ctx), lowest=True)
+    return await _extreme(of, (sample, answer, ctx, normalise), lowest=True)
 
 
-@scorer(check=_check_not_empty)
-async def any_of(sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer]) -> Score:
+@scorer(check=_check_parts)
+async def any_of(
+    sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
+) -> Score:
     """At least one part is true. For numbers: the highest."""
-    return await _extreme(of, (sample, answer, ctx), lowest=False)
+    return await _extreme(of, (sample, answer, ctx, normalise), lowest=False)
 
 
-@scorer(check=_check_not_empty)
-async def none_of(sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer]) -> Score:
+@scorer(check=_check_parts)
+async def none_of(
+    sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
+) -> Score:
     """No part is true. For numbers: 1 minus the highest."""
-    found = await _extreme(of, (sample, answer, ctx), lowest=False)
+    found = await _extreme(of, (sample, answer, ctx, normalise), lowest=False)
     value = found.value
     assert not isinstance(value, dict | str)
     return Score(not value if isinstance(value, bool) else None if value is None else 1 - value, found.reason)
 
 
-def _check_weights(of: Sequence[Scorer], weights: Sequence[float], **_: Any) -> str:
+def _check_weights(of: Sequence[Scorer], weights: Sequence[float], normalise: bool = False) -> str:
     if len(of) != len(weights):
         return f"{len(weights)} weights for {len(of)} scorers; give one weight per scorer"
     fine = all(weight >= 0 for weight in weights) and 0 < sum(weights) < float("inf")
-    return "" if fine else "weights must not be negative, and not all 0"
+    return _check_parts(of, normalise) if fine else "weights must not be negative, and not all 0"
 
 
 @scorer(check=_check_weights)
-async def weighted(sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], weights: list[float]) -> Score:
+async def weighted(
+    sample: Sample,
+    answer: Answer,
+    ctx: Any = None,
+    *,
+    of: list[Scorer],
+    weights: list[float],
+    normalise: bool = False,
+) -> Score:
     """The weighted mean of the parts. A part with several scores counts with their mean."""
     reasons, total = [], 0.0
     for part, weight in zip(of, weights, strict=True):
-        values = await _values(part, sample, answer, ctx)
+        values = await _values(part, sample, answer, ctx, normalise)
         reasons.append(_describe(values))
         known = _known(values)
         if len(known) < len(values):
@@ -126,7 +146,7 @@ def row_is(sample: Sample, answer: Answer, column: str, equals: Any) -> bool:
     return bool(found == equals) if type(found) is type(equals) else str(found) == str(equals)
 
 
-async def _extreme(of: Sequence[Scorer], given: tuple[Sample, Answer, Any], lowest: bool) -> Score:
+async def _extreme(of: Sequence[Scorer], given: tuple[Sample, Answer, Any, bool], lowest: bool) -> Score:
     """Return the lowest or highest value. Stops at the first bool that decides. If none decides and one value is
     unknown, the result is unknown.
     """
@@ -144,7 +164,9 @@ async def _extreme(of: Sequence[Scorer], given: tuple[Sample, Answer, Any], lowe
     return Score((min if lowest else max)(value for value in values if value is not None), "; ".join(reasons))
 
 
-async def _values(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> dict[str, Number | None]:
+async def _values(
+    part: Scorer, sample: Sample, answer: Answer, ctx: Any, normalise: bool = False
+) -> dict[str, Number | None]:
     """Return the values of a part's scores by name. Bools stay bools."""
     scores = await score_answer(part, sample, answer, ctx)
     if part.name in scores:  # the other scores are single votes of a panel
@@ -159,7 +181,7 @@ async def _values(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> dic
         if number is None:
             shown = shorten(repr(value))
             raise ValueError(f"{name} gives {shown}, not a number, so it cannot be a part of this scorer")
-    return values
+    return normalised(part, values) if normalise else values
 
 
 async def _truth(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> bool | None:

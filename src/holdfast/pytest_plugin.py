@@ -37,18 +37,21 @@ def assert_score(
 
     `run` is the result of `holdfast.run`, or a run's id, `latest`, or folder. Without `scorer`, every scorer that gives
     numbers counts. `confidence` is the level of the interval; with `certain=True` the whole interval must be high
-    enough, which small data sets seldom reach. More than `failed_max` samples without a score fail the test as well.
+    enough, which small data sets seldom reach. As in `holdfast gate`, answers without a score (failed, unfinished,
+    no score, scorer failed) fail the test if there are more than `failed_max`; up to that number they count as wrong.
     """
     __tracebackhide__ = True
     from holdfast.report.compare.gate import RequiredScore, shortcomings
     from holdfast.runs import Run, default_store
+    from holdfast.spec import Reduction
 
     found = Run.find(default_store(), run) if isinstance(run, str) else run
     try:
         name, known = f"{found.place.experiment}/{found.place.run_id}", found.scorers()
         if scorer is not None and scorer not in known:
             pytest.fail(f"{name} has no scorer {scorer!r}; it has {', '.join(known) or 'none'}", pytrace=False)
-        problems = shortcomings(found.lines(), RequiredScore(at_least, scorer or "", confidence, certain, failed_max))
+        sides = found.sides(name, reductions=dict.fromkeys(found.reductions(), (Reduction(),)))
+        problems = shortcomings(sides, RequiredScore(at_least, scorer or "", confidence, certain, failed_max))
     finally:
         if found is not run:
             found.close()

@@ -25,9 +25,9 @@ from holdfast.records import COUNT_MAX, JUDGES, Cell, FactDecoder, SampleFinishe
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
-from holdfast.report.reduction import Reduced, SampleGroups, bounded, member_of, with_group_count
+from holdfast.report.reduction import Reduced, SampleGroups, bounds_of, member_of, reduced_scale, with_counts
 from holdfast.report.text import without_scorer_name
-from holdfast.score import as_number
+from holdfast.score import EvaluationScales, as_number, scales_of
 from holdfast.spec import MEAN, Counts, Reduction
 from holdfast.state import (
     AnswerRow,
@@ -40,7 +40,17 @@ from holdfast.state import (
     score_totals,
     stored_reducing,
 )
-from holdfast.stats import Summary, cohens_kappa, krippendorff_alpha, percent_agreement, summarise_sums
+from holdfast.stats import (
+    BOOL,
+    NUMBER,
+    GroupSums,
+    Scale,
+    Summary,
+    cohens_kappa,
+    krippendorff_alpha,
+    percent_agreement,
+    summarise_sums,
+)
 
 _MODEL_FIELDS = ("provider", "model", "params", "options")
 
@@ -57,9 +67,9 @@ class Agreement(msgspec.Struct, frozen=True):
     kappa: float | None = None
 
     def __str__(self) -> str:
-        measures = [f"Krippendorff's alpha {_number(self.alpha)}"]
+        measures = [f"Krippendorff's alpha (ordinal) {_number(self.alpha)}"]
         if len(self.judges) == 2:
-            measures.append(f"Cohen's kappa {_number(self.kappa)}")
+            measures.append(f"Cohen's kappa (unweighted) {_number(self.kappa)}")
         measures.append(f"pairwise agreement {_number(self.agreement)}")
         return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(measures)}"
 
@@ -131,6 +141,15 @@ class ScorerReport(msgspec.Struct, frozen=True):
     """Whether the task's reducers include the mean. `summary` is filled in either case."""
     edited: int = 0
     """Scores that were set by hand."""
+    missing: dict[str, int] = msgspec.field(default_factory=dict)
+    """Planned answers that are not in `summary`, by reason: unfinished, failed, scorer_failed, no_score, label (while
+    others have numbers), not_scored.
+    """
+    bounds: tuple[float, float] | None = None
+    """The mean if all missing scores were the lowest of the scale, or the highest."""
+    scale: Scale = NUMBER
+    is_declared: bool = False
+    """Whether the scorer declares its scale. If not: `bool` if all values are bools, else any number."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -216,8 +235,16 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     anomalies = Anomalies(index, evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
-        judges = panels(started.scorers, task) if started is not None else {}
-        answers = CellAnswers(task, model, cells, evaluation, reducing.get(task, Reducing()), judges)
+        scorers = started.scorers if started is not None else ()
+        answers = CellAnswers(
+            task,
+            model,
+            cells,
+            evaluation,
+            scales_of(scorers, task),
+            reducing.get(task, Reducing()),
+            panels(scorers, task),
+        )
         yield _report_cell(index, answers, cost, (spec.counts(task), anomalies))
 
 
@@ -228,6 +255,7 @@ class CellAnswers(msgspec.Struct, frozen=True):
     model: str
     cells: Sequence[Cell]
     evaluation: str
+    scales: EvaluationScales
     reducing: Reducing = Reducing()
     judges: Mapping[str, tuple[str, ...]] = {}
     """The roles of each panel among the scorers."""
@@ -235,6 +263,11 @@ class CellAnswers(msgspec.Struct, frozen=True):
     @property
     def planned(self) -> int:
         return sum(cell.count for cell in self.cells)
+
+    @property
+    def planned_samples(self) -> int:
+        """Every sample has the same number of repeats, also if `extend` added some."""
+        return self.planned // max(self.reducing.repeats, 1)
 
     def rows(self, index: Index) -> Iterator[AnswerRow]:
         """Of finished answers."""
@@ -266,6 +299,8 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         if not score.failure:
             votes.setdefault(score.scorer, {})[score.o] = score.value
     groups = SampleGroups(index.folder, index.story.spec, selected.cells)
+    unfinished = selected.planned - finished - failed
+    left = {"unfinished": unfinished, "failed": failed}
     tokens = (sum(page.input_tokens for page in pages), sum(page.output_tokens for page in pages))
     return CellReport(
         task=selected.task,
@@ -273,11 +308,11 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         planned=selected.planned,
         finished=finished,
         failed=failed,
-        unfinished=selected.planned - finished - failed,
+        unfinished=unfinished,
         failures={kind: tally.count for kind, tally in sorted(failures.items(), key=lambda each: -each[1].count)},
         usage=Usage(min(tokens[0], COUNT_MAX), min(tokens[1], COUNT_MAX)),
         seconds=round(math.fsum(page.seconds for page in pages), 3),
-        scorers=tuple(_report_scorers(index, selected, groups)),
+        scorers=tuple(_report_scorers(index, selected, groups, left)),
         examples=examples["failures"],
         marks={mark: tally.count for mark, tally in marks.items()},
         marked=examples["marks"],
@@ -297,7 +332,10 @@ def _merge_tallies(pages: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     return found
 
 
-def _report_scorers(index: Index, selected: CellAnswers, groups: SampleGroups) -> Iterator[ScorerReport]:
+def _report_scorers(
+    index: Index, selected: CellAnswers, groups: SampleGroups, left: Mapping[str, int]
+) -> Iterator[ScorerReport]:
+    """`left`: how many planned answers do not exist, by reason."""
     pages = index.totals(selected.cells)
     scorers: dict[str, list[ScorerTotals]] = {}
     if _crosses_pages(selected, groups, [page.answers.edges for page in pages if page.answers.finished]):
@@ -305,14 +343,13 @@ def _report_scorers(index: Index, selected: CellAnswers, groups: SampleGroups) -
         members = {known[o]: member_of(known[o], group) for o in known if (group := groups.at(o))}
         texts = {how.label: dict(_texts(index, selected, how)) for how in selected.reducing.reductions if how.is_cons}
         totals = score_totals(selected.scores(index), known, selected.reducing, members, texts)
-        scorers, samples = {name: [each] for name, each in totals.items()}, len(set(known.values()))
+        scorers = {name: [each] for name, each in totals.items()}
     else:
-        samples = sum(page.answers.samples for page in pages)
         for page in pages:
             for name, each in page.evaluations.get(selected.evaluation, {}).items():
                 scorers.setdefault(name, []).append(each)
     for name, parts in sorted(scorers.items()):
-        yield _report_scorer(index, selected, name, parts, samples)
+        yield _report_scorer(index, selected, name, parts, left)
 
 
 def _crosses_pages(selected: CellAnswers, groups: SampleGroups, edges: Sequence[tuple[str, str]]) -> bool:
@@ -325,45 +362,56 @@ def _crosses_pages(selected: CellAnswers, groups: SampleGroups, edges: Sequence[
 
 
 def _report_scorer(
-    index: Index, selected: CellAnswers, name: str, parts: Sequence[ScorerTotals], samples: int
+    index: Index, selected: CellAnswers, name: str, parts: Sequence[ScorerTotals], left: Mapping[str, int]
 ) -> ScorerReport:
-    """`samples`: how many have a finished answer."""
     broken = next((part.failures.first for part in parts if part.failures.count), None)
     example = None
     if broken is not None:
         failed = (row for row in index.scores(selected.evaluation, broken, 1) if row.scorer == name)
         row, message = index.row(broken), next((each.failure for each in failed), "")
         example = Example(row.key if row is not None else "", without_scorer_name(name, message))
-    has_numbers = any(part.values.n for part in parts)
-    reduced = []
-    for how in selected.reducing.reductions:
-        if how.name == MEAN:
-            continue
-        each = _reduced(how, [part.reduced[how.label] for part in parts if how.label in part.reduced], samples)
-        if has_numbers or each.labels:
-            reduced.append(each)
+    declared = selected.scales.of(name)
+    scale = declared or (BOOL if {kind for part in parts for kind in part.kinds} == {"bool"} else NUMBER)
+    numbers, labels = sum(part.numbers for part in parts), _merge_labels(part.labels for part in parts)
+    no_score, failures = sum(part.missing for part in parts), sum(part.failures.count for part in parts)
+    missing = {**left, "scorer_failed": failures, "no_score": no_score, "label": sum(labels.values()) if numbers else 0}
+    missing["not_scored"] = selected.planned - numbers - sum(missing.values()) if numbers else 0
+    missing = {why: count for why, count in missing.items() if count > 0}
+    reductions = [how for how in selected.reducing.reductions if how.name != MEAN]
+    reduced = [_reduce(selected, how, [part.reduced.get(how.label) for part in parts], scale) for how in reductions]
+    total = math.fsum(part.total for part in parts)
     return ScorerReport(
         scorer=name,
-        summary=with_group_count(
-            summarise_sums([part.values for part in parts]),
-            sum(part.values.groups for part in parts),
-            sum(part.samples for part in parts),
-        ),
-        no_score=sum(part.missing for part in parts),
-        failures=sum(part.failures.count for part in parts),
-        labels=_merge_labels(part.labels for part in parts),
+        summary=_summarise([part.values for part in parts], scale, numbers),
+        no_score=no_score,
+        failures=failures,
+        labels=labels,
         example=example,
-        reduced=tuple(reduced),
-        plain=any(how.name == MEAN for how in selected.reducing.reductions) or not has_numbers,
+        reduced=tuple(each for each in reduced if numbers or each.labels),
+        plain=len(reductions) < len(selected.reducing.reductions) or not numbers,
         edited=sum(part.edited for part in parts),
+        missing=missing,
+        bounds=bounds_of(total, numbers, sum(missing.values()), scale),
+        scale=scale,
+        is_declared=declared is not None,
     )
 
 
-def _reduced(how: Reduction, parts: Sequence[ReducedTotals], samples: int) -> Reduced:
-    labels, numbers = _merge_labels(part.labels for part in parts), sum(part.samples for part in parts)
-    summary = summarise_sums([part.values for part in parts])
-    summary = with_group_count(summary, sum(part.values.groups for part in parts), numbers)
-    return Reduced(how.label, bounded(how, summary), samples - numbers - sum(labels.values()), labels)
+def _summarise(sums: Sequence[GroupSums], scale: Scale, answers: int) -> Summary:
+    """`sums`: over one value per sample, from `answers` answers."""
+    return with_counts(summarise_sums(sums, scale=scale, answers=answers), answers, sum(each.groups for each in sums))
+
+
+def _reduce(selected: CellAnswers, how: Reduction, parts: Sequence[ReducedTotals | None], scale: Scale) -> Reduced:
+    known = [part for part in parts if part is not None]
+    labels, scale = _merge_labels(part.labels for part in known), reduced_scale(how, scale)
+    sums = [part.values for part in known]
+    numbers = sum(each.n for each in sums)
+    no_value = selected.planned_samples - numbers - sum(labels.values())
+    summary = summarise_sums(sums, scale=scale, answers=numbers * selected.reducing.repeats)
+    summary = with_counts(summary, numbers, sum(each.groups for each in sums))
+    bounds = bounds_of(math.fsum(each.total for each in sums), numbers, no_value, scale)
+    return Reduced(how.label, summary, no_value, labels, bounds)
 
 
 def _merge_labels(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

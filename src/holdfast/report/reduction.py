@@ -1,6 +1,7 @@
-"""Summaries of reduced scores, one value per sample, and the groups of samples.
+"""Summaries of one value per sample, what is missing in them, and the groups of samples.
 
-A sample without a reduced value is left out of the summary and counted.
+A sample without a value is left out of the summary and counted. If the scale has ends, the bounds say what the mean would
+be if all missing values were the lowest, or the highest.
 
 Which samples share a group: several questions about one passage, translations of one question.
 
@@ -11,7 +12,7 @@ every sample of the task is its own group, and reports say so: losing the rows m
 """
 
 import itertools
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.spec import Reduction
-from holdfast.stats import Summary
+from holdfast.stats import BOOL, Scale, Summary
 from holdfast.stats.intervals import LEVEL
 
 _NAME_MAX = 80
@@ -66,13 +67,15 @@ def member_of(sample_id: str, group: str) -> Hashable:
     return (group,) if group else sample_id
 
 
-def with_groups(summary: Summary, samples: Collection[Hashable], members: Collection[Hashable]) -> Summary:
-    """The summary with the number of groups, if samples share groups."""
-    return with_group_count(summary, len(set(members)), len(set(samples)))
-
-
-def with_group_count(summary: Summary, groups: int, samples: int) -> Summary:
-    return msgspec.structs.replace(summary, groups=groups) if groups < samples else summary
+def with_counts(summary: Summary, answers: int, groups: int) -> Summary:
+    """A summary of one value per sample, with the number of answers, and of groups if samples share groups."""
+    samples = summary.n
+    return msgspec.structs.replace(
+        summary,
+        n=answers,
+        samples=samples if samples != answers else None,
+        groups=groups if groups < samples else None,
+    )
 
 
 def _explain_unknown(column: str, why: str) -> str:
@@ -102,7 +105,8 @@ def _name(value: Any) -> str:
     return text if text.strip() else ""
 
 
-_CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
+_CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k", "at_least")
+"""Their values are chances, whatever the scale of the scores."""
 
 
 class Reduced(msgspec.Struct, frozen=True):
@@ -111,20 +115,35 @@ class Reduced(msgspec.Struct, frozen=True):
     reducer: str
     summary: stats.Summary
     no_value: int
-    """Samples with answers but without a reduced value: too few scores, or a tie between labels."""
+    """Planned samples without a reduced value: a repeat or a score is missing, or a tie between labels."""
     labels: dict[str, int] = msgspec.field(default_factory=dict)
+    bounds: tuple[float, float] | None = None
+    """The mean if all samples without a value had the lowest, or the highest; None if none is missing, or unknown."""
+
+
+def reduced_scale(how: Reduction, scale: Scale) -> Scale:
+    """The scale of reduced scores. A chance is treated as right or wrong: it never varies more."""
+    return BOOL if how.name in _CHANCES else scale
 
 
 def summarise_values(
-    how: Reduction, values: Mapping[str, float], members: Mapping[str, Hashable], confidence: float = LEVEL
+    values: Mapping[str, float],
+    members: Mapping[str, Hashable],
+    scale: Scale,
+    answers: int,
+    confidence: float = LEVEL,
+    exact: bool = False,
 ) -> stats.Summary:
-    """The summary of one value per sample."""
-    groups = [members.get(sample, sample) for sample in values]
-    return bounded(how, with_groups(stats.summarise(list(values.values()), groups, confidence), values, groups))
+    """The summary of one value per sample, from `answers` answers."""
+    sums = stats.sum_groups(list(values.values()), [members.get(sample, sample) for sample in values])
+    return stats.summarise_sums([sums], confidence, scale, answers, exact)
 
 
-def bounded(how: Reduction, summary: Summary) -> Summary:
-    """Cut the interval of a probability at 0 and 1."""
-    if how.name in _CHANCES and summary.low is not None and summary.high is not None:
-        return msgspec.structs.replace(summary, low=max(summary.low, 0.0), high=min(summary.high, 1.0))
-    return summary
+def bounds_of(total: float, known: int, missing: int, scale: Scale) -> tuple[float, float] | None:
+    """The mean if all missing values were the lowest of the scale, and the highest. None if none is missing, none is
+    known, or the scale has no ends.
+    """
+    if not missing or not known or scale.lowest is None or scale.highest is None:
+        return None
+    low, high = ((total + missing * end) / (known + missing) for end in (scale.lowest, scale.highest))
+    return low, high

@@ -51,8 +51,30 @@ def status_tone(status: str, failed: int, planned: int) -> str:
 
 
 def count_of(summary: "Summary") -> str:
-    """The number of values, and of groups if samples share groups: `40 (8 groups)`."""
-    return str(summary.n) if summary.groups is None else f"{summary.n} ({counted(summary.groups, 'group')})"
+    """The number of samples, with repeats and groups if there are any: `40`, `40 x 3`, `118 (40 samples)`, `40 (8
+    groups)`.
+    """
+    samples = summary.n if summary.samples is None else summary.samples
+    text, notes = str(samples), [] if summary.groups is None else [counted(summary.groups, "group")]
+    if summary.n != samples:
+        text = f"{samples} x {summary.n // samples}" if summary.n % samples == 0 else str(summary.n)
+        notes[:0] = [counted(samples, "sample")] if summary.n % samples else []
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def format_number(value: float | None, sign: str = "") -> str:
+    """Four decimals. Numbers that these would show as 0, and large ones, with significant digits."""
+    if value is None:
+        return "-"
+    if value == 0 or 0.0005 <= abs(value) < 1e5:
+        return f"{value:{sign}.4f}"
+    return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
+
+
+def format_interval(summary: "Summary", sign: str = "") -> str:
+    if summary.low is None or summary.high is None:
+        return "-"
+    return f"{format_number(summary.low, sign)} .. {format_number(summary.high, sign)}"
 
 
 def first_line(text: str, width: int = _SHORT_WIDTH) -> str:

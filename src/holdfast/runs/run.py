@@ -68,6 +68,7 @@ from holdfast.runs.summary import (
     step_counts,
     waiting_jobs,
 )
+from holdfast.score import scales_of
 from holdfast.spec import Reduction, stored_reductions
 from holdfast.state import (
     Index,
@@ -214,8 +215,10 @@ class Run(OpenedRun):
         """
         if self.damage:
             self._damage.require_plan()
-        how = reductions or {}
-        if any(each.is_cons for several in how.values() for each in several):  # it compares the texts of all answers
+        scorers = self.scorer_identities(evaluation)
+        known = {**self.reductions(), **(reductions or {})}
+        how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
+        if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation), how)
         index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
         if self._reader is None:

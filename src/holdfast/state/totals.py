@@ -75,8 +75,6 @@ class ReducedTotals(msgspec.Struct, array_like=True):
     """One reducer on one scorer: a value per sample."""
 
     values: GroupSums
-    samples: int
-    """With a number."""
     labels: dict[str, int]
 
 
@@ -84,8 +82,10 @@ class ScorerTotals(msgspec.Struct, array_like=True):
     """The scores of one scorer. See `EvaluationCounts` and `report.ScorerReport`."""
 
     values: GroupSums = GroupSums()
-    samples: int = 0
-    """With a number."""
+    """One value per sample with a number: the mean of its repeats. So samples weigh equally, also if repeats failed."""
+    numbers: int = 0
+    total: float = 0.0
+    """Of the numbers of all answers."""
     missing: int = 0
     """Scores that are neither numbers nor labels, and no failures."""
     failures: Tally = msgspec.field(default_factory=Tally)
@@ -189,9 +189,8 @@ def score_totals(
     found = {}
     for scorer, scores in by_scorer.items():
         totals, numbers = _count_scores(scores)
-        names = [samples[o] for o in numbers]
-        totals.samples = len(set(names))
-        totals.values = _sum(list(numbers.values()), names, totals.samples, members)
+        totals.numbers, totals.total = len(numbers), math.fsum(numbers.values())
+        totals.values = _sum(mean_by_sample([samples[o] for o in numbers], list(numbers.values())), members)
         for how in reducing.reductions:
             if how.name != MEAN:
                 repeats: dict[str, list[Repeat]] = {sample: [] for sample in samples.values()}
@@ -232,12 +231,21 @@ def _count_scores(scores: Iterable[ScoreRow]) -> tuple[ScorerTotals, dict[int, f
     return totals, numbers
 
 
-def _sum(
-    values: Sequence[float], names: Sequence[str], distinct: int, members: Mapping[str, Hashable] | None
-) -> GroupSums:
-    if members:
-        return sum_groups(values, [members.get(name, name) for name in names])
-    return sum_groups(values, None if distinct == len(names) else names)
+def mean_by_sample(samples: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """The mean of the values of each sample. `samples[i]` is the sample of `values[i]`."""
+    found = dict(zip(samples, values, strict=True))
+    if len(found) == len(values):  # one value each, the most frequent case
+        return found
+    several: dict[str, list[float]] = {sample: [] for sample in found}
+    for sample, value in zip(samples, values, strict=True):
+        several[sample].append(value)
+    return {sample: math.fsum(each) / len(each) for sample, each in several.items()}
+
+
+def _sum(values: Mapping[str, float], members: Mapping[str, Hashable] | None) -> GroupSums:
+    """`values`: one per sample."""
+    groups = [members.get(sample, sample) for sample in values] if members else None
+    return sum_groups(list(values.values()), groups)
 
 
 def _reduce(
@@ -247,5 +255,4 @@ def _reduce(
     values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
     labels = Counter(each for each in values.values() if isinstance(each, str))
     numbers = {sample: each for sample, each in values.items() if isinstance(each, float)}
-    sums = _sum(list(numbers.values()), list(numbers), len(numbers), members)
-    return ReducedTotals(sums, len(numbers), dict(labels.most_common()))
+    return ReducedTotals(_sum(numbers, members), dict(labels.most_common()))

@@ -24,6 +24,7 @@ from holdfast.stats.intervals import (
     summarise_sums,
     wilson,
 )
+from holdfast.stats.paired_intervals import paired_interval
 from holdfast.stats.power import (
     Design,
     VarianceSplit,
@@ -104,6 +105,7 @@ __all__ = [
     "odds_ratio",
     "pair_up",
     "paired_difference",
+    "paired_interval",
     "paired_odds_ratio",
     "parse_scale",
     "pass_at_k",

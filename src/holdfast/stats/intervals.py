@@ -1,14 +1,18 @@
-"""A mean, its standard error and its 95% interval.
+"""A mean, its standard error and its interval.
 
 Groups are independent of each other, values inside a group are not: repeats of one sample share a group, so more
 repeats do not make the data set larger. Without groups every value is its own group.
 
 - Standard error: the deviations from the mean are summed within each group, then between groups (the clustered, or
   "sandwich", estimator with the G/(G-1) correction). With one value a group this is the usual s/sqrt(n).
-- Interval: Wilson's score interval if every observation is 0 or 1, else Student's t with G-1 degrees of freedom. A
-  group of repeats counts as one observation of 0 or 1 if all groups are of one size and agree within themselves: a
-  deterministic model with five repeats gets the interval of one repeat, and five times right is not certainty.
-  If all groups have the same mean and are not right or wrong, their variation is unknown: no interval.
+- The interval follows the scale, not the values:
+  - Right or wrong: Wilson's score interval. With groups, it is computed for the effective number of observations: what
+    the variance between groups is worth, at least the number of groups, because the mean of a group never varies more
+    than one answer. Few wrong answers say little about that variance, so it is blended with the cautious end.
+  - Other scales: Student's t with G-1 degrees of freedom, cut at the ends of the scale.
+  - No variation at all on a scale with two ends: the bound of Markov's inequality. If the true mean were lower than
+    v * (alpha/2)^(1/G), where v is the common value, G groups at v or above would be too unlikely. It holds for every
+    distribution on the scale. On other scales there is no interval.
 
 Invariant: an unknown number is None, never 0. NaN and infinity raise: the caller leaves out answers without a score.
 """
@@ -16,9 +20,11 @@ Invariant: an unknown number is None, never 0. NaN and infinity raise: the calle
 import math
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
+from typing import Literal
 
 import msgspec
 
+from holdfast.stats.scales import BOOL, NUMBER, Scale
 from holdfast.stats.values import (
     group_values,
     require_at_least,
@@ -31,6 +37,13 @@ LEVEL = 0.95
 _NOISE = 1e-14
 """Relative differences up to this are rounding."""
 
+_CAUTION = 0.5
+"""Weight of the cautious end, in wrong or right answers. Chosen by simulation: the smallest with which intervals of 10
+to 200 samples with 2 to 10 repeats hold the truth 94 times in 100 (tests/unit/stats/test_intervals.py)."""
+
+Method = Literal["", "wilson", "exact", "student", "equal", "tango"]
+"""How an interval was computed. `equal`: without variation, from the ends of the scale. Empty: no interval."""
+
 
 class Summary(msgspec.Struct, frozen=True):
     """`n` values with their mean; uncertainty is None where fewer than two independent observations exist."""
@@ -42,14 +55,9 @@ class Summary(msgspec.Struct, frozen=True):
     high: float | None = None
     groups: int | None = None
     """Number of groups, set by the caller if samples share groups (`report.groups.with_groups`)."""
-
-
-class _Group(msgspec.Struct, gc=False):
-    """One group: how many values, their sum, and whether they are all 0 or all 1."""
-
-    size: int
-    total: float
-    agrees: bool
+    samples: int | None = None
+    """Number of samples, set by the caller if it is not `n`: samples have repeats."""
+    method: Method = ""
 
 
 class GroupSums(msgspec.Struct, frozen=True, array_like=True):
@@ -71,15 +79,6 @@ class GroupSums(msgspec.Struct, frozen=True, array_like=True):
     """The sum of d * size."""
     sizes: float = 0.0
     """The sum of size * size."""
-    ones: int = 0
-    """How many groups have a sum above 0."""
-    smallest: int = 0
-    largest: int = 0
-    """Sizes of groups."""
-    agrees: bool = True
-    """Whether every group is all 0 or all 1."""
-    binary: bool = True
-    """Whether every value is 0 or 1."""
 
     def squares_around(self, mean: float) -> float:
         """The sum of squared deviations of groups from another center."""
@@ -97,26 +96,21 @@ def sum_groups(values: Sequence[float], groups: Sequence[Hashable] | None = None
         return GroupSums()
     if groups is not None and len(set(groups)) == len(groups):
         groups = None
-    total, binary = math.fsum(values), set(values) <= {0, 1}
-    if binary and groups is None:
+    total = math.fsum(values)
+    if groups is None and set(values) <= {0, 1}:
         return _sum_binary(len(values), round(total))
     center = total / len(values)
-    clusters = _clusters(values, groups)
-    sizes = [group.size for group in clusters]
-    deviations = [_deviation(group, center) for group in clusters]
+    members = [[value] for value in values] if groups is None else group_values(values, groups).values()
+    clusters = [(math.fsum(each), len(each)) for each in members]
+    deviations = [_deviation(each, size, center) for each, size in clusters]
     return GroupSums(
         n=len(values),
         total=total,
         groups=len(clusters),
         center=center,
         squares=math.fsum(each * each for each in deviations),
-        products=math.fsum(each * size for each, size in zip(deviations, sizes, strict=True)),
-        sizes=float(sum(size * size for size in sizes)),
-        ones=sum(group.total > 0 for group in clusters),
-        smallest=min(sizes),
-        largest=max(sizes),
-        agrees=all(group.agrees for group in clusters),
-        binary=binary,
+        products=math.fsum(each * size for each, (_, size) in zip(deviations, clusters, strict=True)),
+        sizes=float(sum(size * size for _, size in clusters)),
     )
 
 
@@ -125,11 +119,21 @@ def _sum_binary(n: int, ones: int) -> GroupSums:
     center = ones / n
     high, low = 1.0 - center, -center
     squares, products = ones * high * high + (n - ones) * low * low, ones * high + (n - ones) * low
-    return GroupSums(n, float(ones), n, center, squares, products, float(n), ones, 1, 1)
+    return GroupSums(n, float(ones), n, center, squares, products, float(n))
 
 
-def summarise_sums(parts: Sequence[GroupSums], confidence: float = LEVEL) -> Summary:
-    """Mean, standard error and interval of all groups together. No group may be in two parts."""
+def summarise_sums(
+    parts: Sequence[GroupSums],
+    confidence: float = LEVEL,
+    scale: Scale = NUMBER,
+    answers: int | None = None,
+    exact: bool = False,
+) -> Summary:
+    """Mean, standard error and interval of all groups together. No group may be in two parts.
+
+    `answers`: how many answers the values are means of, if not one each. `exact`: for right or wrong, Clopper and
+    Pearson's interval instead of Wilson's: wider, and never wrong more often than it says.
+    """
     require_confidence(confidence)
     parts = [part for part in parts if part.n]
     n, count = sum(part.n for part in parts), sum(part.groups for part in parts)
@@ -140,22 +144,34 @@ def summarise_sums(parts: Sequence[GroupSums], confidence: float = LEVEL) -> Sum
         return Summary(n, mean)
     squares = math.fsum(part.squares_around(mean) for part in parts)
     error = math.sqrt(squares * count / (count - 1)) / n
-    right = _successes(parts, count)
     tail = 1.0 - (1.0 - confidence) / 2.0
-    if right is not None:
-        low, high = _wilson(right, count, tail)
-    elif error == 0:  # all equal: their variation is unknown
+    independent = n * n / math.fsum(part.sizes for part in parts)  # as many groups of one size
+    if scale.is_bool and 0 <= mean <= 1:
+        worth = _worth_of_groups(mean, squares / (n * n), (independent, float(answers or n)), count - 1, tail)
+        low, high = (_clopper_pearson if exact else _wilson)(mean, worth, tail)
+        return Summary(n, mean, error, low, high, method="exact" if exact else "wilson")
+    if error > 0:
+        low, high = cut(_student(mean, error, count - 1, tail), scale)
+        return Summary(n, mean, error, low, high, method="student")
+    if scale.width is None or scale.lowest is None:
         return Summary(n, mean, error)
-    else:
-        low, high = _student(mean, error, count - 1, tail)
-        if all(part.binary for part in parts):  # a proportion
-            low, high = max(low, 0.0), min(high, 1.0)
-    return Summary(n, mean, error, low, high)
+    low, high = _bound_of_equal((mean - scale.lowest) / scale.width, independent, tail)
+    ends = (scale.lowest + scale.width * low, scale.lowest + scale.width * high)
+    return Summary(n, mean, error, *ends, method="equal")
 
 
-def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
-    """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
-    return summarise_sums([sum_groups(values, groups)], confidence)
+def summarise(
+    values: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    confidence: float = LEVEL,
+    scale: Scale | None = None,
+) -> Summary:
+    """Mean, standard error and interval; `groups[i]` names the group of `values[i]`. Without a scale, values that are
+    all 0 or 1 are taken for right or wrong.
+    """
+    if scale is None:
+        scale = BOOL if set(values) <= {0, 1} else NUMBER
+    return summarise_sums([sum_groups(values, groups)], confidence, scale)
 
 
 def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
@@ -168,65 +184,90 @@ def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
         return Summary(0)
     share = successes / n
     error = math.sqrt(share * (1 - share) / (n - 1)) if n > 1 else None
-    return Summary(n, share, error, *_wilson(successes, n, 1.0 - (1.0 - confidence) / 2.0))
+    return Summary(n, share, error, *_wilson(share, n, 1.0 - (1.0 - confidence) / 2.0), method="wilson")
 
 
 def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
     """A mean with Student's interval, also for values that are all 0 or 1. If all are equal there is no interval."""
-    summary = summarise(values, groups, confidence)
-    if summary.mean is None or not summary.standard_error:
-        return msgspec.structs.replace(summary, low=None, high=None)
-    independent = len(values) if groups is None else len(set(groups))
-    tail = 1.0 - (1.0 - confidence) / 2.0
-    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
-    return msgspec.structs.replace(summary, low=low, high=high)
+    return summarise_sums([sum_groups(values, groups)], confidence)
 
 
 def paired_difference(
     differences: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL
 ) -> Summary:
-    """The mean of differences within pairs, with Student's interval. Never Wilson's, even if all differences are 0 or
-    1: a mean difference can be negative.
+    """The mean of differences within pairs, with Student's interval. `paired_interval` also handles few changes, and
+    right or wrong.
     """
     return student(differences, groups, confidence)
 
 
-def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[_Group]:
-    if groups is None:
-        return [_Group(1, value, value in (0, 1)) for value in values]
-    members = group_values(values, groups).values()
-    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members]
+def cut(interval: tuple[float, float], scale: Scale) -> tuple[float, float]:
+    """Cut an interval at the ends of the scale."""
+    low, high = interval
+    return (
+        low if scale.lowest is None else max(low, scale.lowest),
+        high if scale.highest is None else min(high, scale.highest),
+    )
 
 
-def _deviation(group: _Group, mean: float) -> float:
-    """Without floating-point noise: three times 0.1 does not vary."""
-    found = group.total - group.size * mean
-    return found if abs(found) > _NOISE * abs(group.total) else 0.0
+def normal_quantile(tail: float) -> float:
+    return NormalDist().inv_cdf(tail)
 
 
-def _successes(parts: Sequence[GroupSums], count: int) -> int | None:
-    """How many groups are all 1, if every group is all 1 or all 0, and they have one size or are all equal; else
-    None.
+def student_quantile(freedom: int, tail: float) -> float:
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has no types
+
+    return float(stdtrit(freedom, tail))
+
+
+def blend_worth(least: float, estimated: float, caution: float) -> float:
+    """How many independent observations some groups are worth: between the cautious `least` and what their variance
+    says, which is itself uncertain. `caution`: the weight of `least`, from 0 to 1.
     """
-    if not all(part.agrees for part in parts):
-        return None
-    ones = sum(part.ones for part in parts)
-    one_size = min(part.smallest for part in parts) == max(part.largest for part in parts)
-    return ones if one_size or ones in (0, count) else None
+    return least if estimated <= least else 1.0 / (caution / least + (1.0 - caution) / estimated)
 
 
-def _wilson(successes: int, n: int, tail: float) -> tuple[float, float]:
-    z = NormalDist().inv_cdf(tail)
-    share = successes / n
+def _worth_of_groups(mean: float, variance: float, limits: tuple[float, float], freedom: int, tail: float) -> float:
+    """Of answers that are right or wrong. `variance`: of the mean. `limits`: numbers of groups and of answers."""
+    least, most = limits
+    if mean in (0.0, 1.0) or most <= least * (1 + _NOISE):
+        return least
+    estimated = min(mean * (1 - mean) / variance, most) if variance > 0 else most
+    worth = blend_worth(least, estimated, _CAUTION / (_CAUTION + least * min(mean, 1 - mean)))
+    # Student's quantile instead of the normal one, because the variance is estimated.
+    return max(least, worth * (normal_quantile(tail) / student_quantile(freedom, tail)) ** 2)
+
+
+def _bound_of_equal(share: float, n: float, tail: float) -> tuple[float, float]:
+    """The interval of the mean of a value from 0 to 1 that was `share` in all of n observations."""
+    factor = (1.0 - tail) ** (1.0 / n)
+    return share * factor, 1.0 - (1.0 - share) * factor
+
+
+def _deviation(total: float, size: int, mean: float) -> float:
+    """Without floating-point noise: three times 0.1 does not vary."""
+    found = total - size * mean
+    return found if abs(found) > _NOISE * abs(total) else 0.0
+
+
+def _wilson(share: float, n: float, tail: float) -> tuple[float, float]:
+    z = normal_quantile(tail)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low = 0.0 if successes == 0 else centre - half  # exact at the ends, where rounding would show
-    high = 1.0 if successes == n else centre + half
+    low = 0.0 if share == 0 else centre - half  # exact at the ends, where rounding would show
+    high = 1.0 if share == 1 else centre + half
+    return low, high
+
+
+def _clopper_pearson(share: float, n: float, tail: float) -> tuple[float, float]:
+    from scipy.special import betaincinv
+
+    right, wrong = share * n, (1 - share) * n
+    low = float(betaincinv(right, wrong + 1, 1 - tail)) if right > 0 else 0.0
+    high = float(betaincinv(right + 1, wrong, tail)) if wrong > 0 else 1.0
     return low, high
 
 
 def _student(mean: float, error: float, freedom: int, tail: float) -> tuple[float, float]:
-    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has no types
-
-    half = float(stdtrit(freedom, tail)) * error
+    half = student_quantile(freedom, tail) * error
     return mean - half, mean + half

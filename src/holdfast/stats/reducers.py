@@ -3,10 +3,11 @@
 A score is a number; None or NaN is missing and left out. A reducer with too few scores returns None: a failed repeat is
 never counted as a wrong one.
 
-- `mean`, `median` and `maximum` of the scores that are present.
+- `mean` and `median` of the scores that are present.
+- `maximum`, if no score is missing: the best of fewer repeats is lower.
 - `mode` is the most frequent value. With ties: for numbers the mean of the tied values (a random choice gives that on
   average), for labels None. (`majority` is another name for it in a spec.)
-- `at_least(k)` is 1 if k repeats are right, 0 if even with the missing ones right they would not be k, else None.
+- `at_least(k)` is 1 if k repeats are right, else 0, if no score is missing: fewer repeats are right less often.
 - `pass@k`, the chance that one of k repeats drawn without replacement is right, and `pass^k`, that all are: both by
   counting subsets, so without bias for any k up to the number of scores there are; None beyond.
 - `cons@k`, the chance that the most frequent answer of k drawn repeats is right; equally frequent
@@ -72,16 +73,16 @@ def mode_label(labels: Sequence[str | None]) -> str | None:
 
 
 def maximum(values: Sequence[float | None]) -> float | None:
-    return max(_present(values), default=None)
+    found = _present(values)
+    return max(found, default=None) if len(found) == len(values) else None
 
 
 def at_least(values: Sequence[float | None], k: int, threshold: float = THRESHOLD) -> float | None:
     require_at_least(k, 1, "k")
     found = _present(values)
-    right = sum(value >= threshold for value in found)
-    if right >= k:
-        return 1.0
-    return 0.0 if right + len(values) - len(found) < k and found else None
+    if not found or len(found) < len(values):
+        return None
+    return float(sum(value >= threshold for value in found) >= k)
 
 
 def pass_at_k(values: Sequence[float | None], k: int, threshold: float = THRESHOLD) -> float | None:

@@ -12,7 +12,19 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy 
 from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]  # no types
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]  # no types
 
-from holdfast.stats import Summary, student, summarise, wilson
+from holdfast.stats import (
+    BOOL,
+    COUNT,
+    NUMBER,
+    UNIT,
+    Scale,
+    Summary,
+    student,
+    sum_groups,
+    summarise,
+    summarise_sums,
+    wilson,
+)
 
 CLOSE = 1e-9
 REAL = st.floats(-1e6, 1e6)
@@ -136,7 +148,7 @@ def test_values_that_only_sum_to_zero_or_one_are_not_proportions() -> None:
 
 def test_an_interval_of_repeated_zeros_and_ones_stays_a_proportion() -> None:
     found = summarise([1, 1, 1, 1, 1, 0], ["a", "a", "b", "b", "c", "c"])
-    assert found.high == 1.0
+    assert known(found.high) < 1.0
     assert 0.0 <= known(found.low) < known(found.mean)
 
 
@@ -248,7 +260,7 @@ def test_passages_with_2_to_8_questions_hold_the_truth_nearly_as_often(count: in
         ease = random.beta(2, 1, count)
         return (random.random(len(passages)) < ease[passages]).astype(float).tolist(), passages.tolist()
 
-    assert least < coverage(draw, 2 / 3, times) < 0.97
+    assert least < coverage(draw, 2 / 3, times) < 0.99
     assert coverage(lambda: (draw()[0], None), 2 / 3, times) < 0.88
 
 
@@ -290,3 +302,44 @@ def test_student_holds_the_truth_within_binomial_bounds(repeats: int) -> None:
 
     low, high = scipy_stats.binom.ppf([1e-4, 1 - 1e-4], 10_000, 0.95) / 10_000
     assert low <= coverage(draw, 3, 10_000) <= high
+
+
+@pytest.mark.parametrize("times", [400, pytest.param(4_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [0.9, 0.95, 0.98])
+@pytest.mark.parametrize("samples", [20, 50])
+@pytest.mark.parametrize("correlation", [0.1, 0.5, 0.9])
+def test_repeats_near_1_hold_the_truth(samples: int, share: float, correlation: float, times: int) -> None:
+    """Student's interval held it in 37 to 94 of 100 cases here."""
+    random = np.random.default_rng([samples, int(share * 100), int(correlation * 10)])
+    weight = (1 - correlation) / correlation
+    groups = [index // 5 for index in range(samples * 5)]
+
+    def draw() -> tuple[list[float], list[int]]:
+        chance = random.beta(share * weight, (1 - share) * weight, samples)
+        return (random.random((samples, 5)) < chance[:, None]).astype(float).ravel().tolist(), groups
+
+    error = math.sqrt(0.95 * 0.05 / times)
+    assert coverage(draw, share, times) > 0.93 - 3 * error
+
+
+def test_equal_grades_follow_the_scale() -> None:
+    grades = [1.0] * 20
+    assert summarise(grades, scale=NUMBER).low is None
+    found = summarise(grades, scale=Scale("range", 1.0, 5.0))
+    assert (found.low, found.method) == (1.0, "equal")
+    assert known(found.high) == pytest.approx(5 - 4 * 0.025 ** (1 / 20), abs=CLOSE)
+    top = summarise(grades, scale=UNIT)
+    assert (top.low, top.high) == pytest.approx(proportion_confint(20, 20, 0.05, "beta"), abs=CLOSE)
+
+
+def test_an_interval_never_leaves_its_scale() -> None:
+    found = summarise([5.0, 5.0, 5.0, 4.0], scale=Scale("range", 1.0, 5.0))
+    assert found.high == 5.0
+    assert known(summarise([0.0, 0.0, 9.0], scale=COUNT).low) == 0.0
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 12), (1, 12), (11, 12), (12, 12), (180, 200)])
+def test_the_exact_interval_is_that_of_statsmodels(right: int, n: int) -> None:
+    found = summarise_sums([sum_groups([1.0] * right + [0.0] * (n - right))], scale=BOOL, exact=True)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(right, n, 0.05, "beta"), abs=CLOSE)
+    assert found.method == "exact"

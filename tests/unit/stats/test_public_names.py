@@ -1,4 +1,4 @@
-"""The room's face: every name is there, and numpy comes only with the first method that needs it."""
+"""Every public name exists, and numpy is imported only by the first method that needs it."""
 
 import subprocess
 import sys
@@ -10,7 +10,8 @@ import holdfast.stats
 
 @pytest.mark.parametrize("name", holdfast.stats.__all__)
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
-    assert callable(getattr(holdfast.stats, name))
+    found = getattr(holdfast.stats, name)
+    assert callable(found) or isinstance(found, holdfast.stats.Scale)
 
 
 def test_a_misspelt_name_is_an_attribute_error() -> None:

@@ -1,8 +1,11 @@
 """Compares two sides (runs, or models or variants of one run) on the keys that both have, scorer by scorer.
 
-Keys without a value on one side are left out and counted by reason. Repeats of a sample form one group, and so do
-samples that share one, as in a report; if the sides disagree, the side with fewer groups decides. The difference is
-second minus first.
+Keys without a value on one side are left out and counted by reason. Samples weigh equally: the values of a sample's
+repeats are averaged first. Samples that share a group are not independent; if the sides disagree about groups, the side
+with fewer groups decides. The difference is second minus first.
+
+Missing values are never an advantage. If the scale has ends, the comparison is repeated with every missing value
+against the observed difference; a difference that is then no longer significant `depends_on_missing`.
 
 Where the p-value comes from: `_compare` pairs the values (`paired`), `paired_test` chooses McNemar's exact test (one
 right-or-wrong answer per sample) or the permutation test, both in `stats.paired_tests`, and `adjust_p_values` corrects
@@ -10,20 +13,23 @@ the p-values of a whole table for the number of comparisons (`stats.adjustment`)
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from holdfast.records import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
-from holdfast.report.reduction import with_groups
-from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
+from holdfast.report.reduction import with_counts
+from holdfast.state import mean_by_sample
+from holdfast.stats import NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
+from holdfast.stats.intervals import LEVEL
 
 if TYPE_CHECKING:
     from holdfast.stats import PairedTest
 
 Adjustment = Literal["holm", "bh"]
+ALPHA = 0.05
 
 
 class ChangedKey(msgspec.Struct, frozen=True):
@@ -71,6 +77,14 @@ class Comparison(msgspec.Struct, frozen=True):
     losses: int
     ties: int
     changed: list[ChangedKey]
+    cautious_p: float | None = None
+    """`p` if every missing value were against the observed difference; None without missing values, or if the scale has
+    no ends.
+    """
+    depends_on_missing: bool = False
+    """Whether the difference is significant (adjusted p up to 0.05), but would not be with `cautious_p`."""
+    bounds: tuple[float, float] | None = None
+    """The lowest and highest difference that the missing values allow."""
 
 
 def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
@@ -87,24 +101,69 @@ def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm")
     """Fill in `adjusted_p`: all comparisons form one family of tests."""
     adjust = holm if how == "holm" else benjamini_hochberg
     ps = adjust([each.p for each in comparisons])
-    return [msgspec.structs.replace(each, adjusted_p=p) for each, p in zip(comparisons, ps, strict=True)]
+    cautious = adjust([each.p if each.cautious_p is None else each.cautious_p for each in comparisons])
+    return [
+        msgspec.structs.replace(
+            each, adjusted_p=p, depends_on_missing=p is not None and other is not None and p <= ALPHA < other
+        )
+        for each, p, other in zip(comparisons, ps, cautious, strict=True)
+    ]
 
 
-def paired(first: Measure, second: Measure) -> Pairs | None:
-    """The numbers of both sides on common keys, with their groups; None without common numbers.
+class PairedSamples(msgspec.Struct, frozen=True):
+    """`first[i]` and `second[i]` are the means of one sample over the keys that both sides have."""
+
+    first: Sequence[float]
+    second: Sequence[float]
+    groups: Sequence[Hashable]
+    """The independent unit of each sample: its group, or the sample."""
+    answers: int
+    """How many keys both sides have."""
+    scale: Scale
+
+    @property
+    def differences(self) -> list[float]:
+        """Second minus first."""
+        return [after - before for before, after in zip(self.first, self.second, strict=True)]
+
+    def interval(self, confidence: float = LEVEL) -> Summary:
+        found = paired_interval(self.differences, self.groups, confidence, self.scale, self.answers)
+        return with_counts(found, self.answers, len(set(self.groups)))
+
+
+def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None) -> PairedSamples | None:
+    """The numbers of both sides on common keys (only `keys`, if given); None without common numbers.
 
     If only one side knows groups, or they differ, the grouping with fewer groups is used: it assumes less independence.
     """
     mine, theirs = first.numbers(), second.numbers()
     if mine is None or theirs is None:
         return None
-    grouping = [side for side in (first, second) if side.groups] or [first]
-    several = [pair_up(mine, theirs, side.member) for side in grouping]
-    found = min(several, key=lambda pairs: len(set(pairs.groups)))
-    return found if found.first else None
+    common = [pair for pair in mine if pair in theirs and (keys is None or pair in keys)]
+    if not common:
+        return None
+    names = [sample for sample, _ in common]
+    means = [mean_by_sample(names, [side[pair] for pair in common]) for side in (mine, theirs)]
+    samples = list(means[0])
+    grouping = [side.groups for side in (first, second) if side.groups] or [{}]
+    several = ([groups.get(sample, sample) for sample in samples] for groups in grouping)
+    members = min(several, key=lambda groups: len(set(groups)))
+    scale = first.scale if first.scale == second.scale else NUMBER
+    return PairedSamples(list(means[0].values()), list(means[1].values()), members, len(common), scale)
 
 
-def paired_test(pairs: Pairs) -> "PairedTest":
+def cautious_pair(worse: Measure, better: Measure) -> PairedSamples | None:
+    """The same on all keys that both sides have planned, with every missing value against `better`: the lowest of the
+    scale there, the highest on the other side. None if nothing is missing, or the scale has no ends.
+    """
+    scale, keys = better.scale, worse.planned & better.planned
+    is_missing = any(pair in keys for side in (worse, better) for pair in side.missing)
+    if not is_missing or scale != worse.scale or scale.lowest is None or scale.highest is None:
+        return None
+    return paired(worse.fill(scale.highest, keys), better.fill(scale.lowest, keys), keys)
+
+
+def paired_test(pairs: PairedSamples) -> "PairedTest":
     """Choose and run the test behind every reported p-value.
 
     The permutation test assumes least. For one right-or-wrong answer per sample, McNemar's exact test gives the same p
@@ -112,22 +171,32 @@ def paired_test(pairs: Pairs) -> "PairedTest":
     """
     from holdfast.stats import mcnemar_test, permutation_test
 
-    right_or_wrong = set(pairs.first) | set(pairs.second) <= {0.0, 1.0}
-    if right_or_wrong and len(set(pairs.groups)) == len(pairs.groups):
-        return mcnemar_test(pairs.differences, pairs.groups)
-    return permutation_test(pairs.differences, pairs.groups)
+    right_or_wrong = pairs.scale.is_bool and pairs.answers == len(set(pairs.groups))
+    return (mcnemar_test if right_or_wrong else permutation_test)(pairs.differences, pairs.groups)
+
+
+def _caution(first: Measure, second: Measure, difference: float) -> tuple[float | None, tuple[float, float] | None]:
+    """The p-value if all missing values were against the difference, and the lowest and highest difference then."""
+    up, down = cautious_pair(first, second), cautious_pair(second, first)
+    if up is None or down is None:
+        return None, None
+    against = paired_test(up if difference > 0 else down).p
+    low, high = _mean(up.differences), -_mean(down.differences)
+    if difference > 0 >= low or difference < 0 <= high:  # the sign itself depends on the missing values
+        against = 1.0
+    return against, (low, high)
 
 
 def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Measure) -> Comparison:
     common = [pair for pair in mine.values if pair in theirs.values]
-    samples = [sample for sample, _ in common]
     pairs = paired(mine, theirs)
-    steps = pairs.differences if pairs is not None else []
-    difference = None
+    steps, test, cautious_p, bounds = list[float](), None, None, None
     if pairs is not None:
-        difference = with_groups(paired_difference(steps, pairs.groups), samples, pairs.groups)
-    test = paired_test(pairs) if pairs is not None else None
-    before, after = _planned(mine), _planned(theirs)
+        steps, test = pairs.differences, paired_test(pairs)
+        cautious_p, bounds = _caution(mine, theirs, _mean(steps))
+    before, after = mine.planned, theirs.planned
+    numbers = (mine.numbers() or {}, theirs.numbers() or {}) if pairs is not None else ({}, {})
+    by_key = [numbers[1][pair] - numbers[0][pair] for pair in common if pair in numbers[0] and pair in numbers[1]]
     return Comparison(
         first=first.side,
         second=second.side,
@@ -139,26 +208,24 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         missing_second=_reasons(theirs, before),
         mean_first=_mean(pairs.first) if pairs is not None else None,
         mean_second=_mean(pairs.second) if pairs is not None else None,
-        difference=difference,
-        effect=cohens_dz(steps, samples) if pairs is not None else None,
+        difference=pairs.interval() if pairs is not None else None,
+        effect=cohens_dz(steps) if pairs is not None else None,
         test=test.method if test is not None else "",
-        samples=len(set(samples)),
+        samples=len({sample for sample, _ in common}),
         p=test.p if test is not None else None,
         adjusted_p=None,
         exact=test is None or test.exact,
-        wins=sum(step > 0 for step in steps),
-        losses=sum(step < 0 for step in steps),
+        wins=sum(step > 0 for step in by_key),
+        losses=sum(step < 0 for step in by_key),
         ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
         changed=[
             ChangedKey(*pair, mine.values[pair], theirs.values[pair], first.output(pair), second.output(pair))
             for pair in common
             if mine.values[pair] != theirs.values[pair]
         ],
+        cautious_p=cautious_p,
+        bounds=bounds,
     )
-
-
-def _planned(measure: Measure) -> set[Pair]:
-    return {*measure.values, *measure.missing}
 
 
 def _reasons(measure: Measure, also_in: set[Pair]) -> dict[str, int]:

@@ -2,30 +2,37 @@
 
 The verdict depends on the interval, not the mean. It passes if the whole interval is at or above the bound
 (non-inferiority), is worse if the whole interval is below, and is otherwise unsure: too little data. Then the verdict
-includes how many samples would decide, and the caller chooses whether unsure passes. If all differences are equal,
-the mean itself decides. Keys without a score do not pass, because the hard samples may be the ones that failed; without
-any score nothing passes. Each measure must pass by itself, so p-values are not involved and nothing is adjusted.
+includes how many samples would decide, and the caller chooses whether unsure passes. Each measure must pass by itself,
+so p-values are not involved and nothing is adjusted.
+
+Invariants:
+
+- A run that is worse by exactly the margin passes in at most 2.5 % of cases (at 95 % confidence). Zero variance is not
+  certainty: see `stats.paired_intervals`. Where a scale has no ends and nothing varies, the verdict is unsure.
+- Missing is never better. Keys without a score do not pass, because the hard samples may be the ones that failed.
+  Neither do keys of the baseline that the run has not planned. If the caller accepts some, the verdict must also hold
+  with each of them wrong (the lowest of the scale; for the baseline the highest); else it is unsure.
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from holdfast.report.compare.comparison import paired
-from holdfast.report.compare.sides import Measure, SideAnswers
-from holdfast.report.formats.lines import ExportLine
-from holdfast.report.reduction import member_of, with_groups
-from holdfast.report.text import count_of, counted
-from holdfast.score import as_number
-from holdfast.stats import Design, Summary, paired_difference, samples_needed, split_variance, summarise
-from holdfast.stats.intervals import LEVEL
+from holdfast.records import Key
+from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
+from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
+from holdfast.report.reduction import bounds_of
+from holdfast.report.text import count_of, counted, format_interval, format_number
+from holdfast.stats import NUMBER, Design, Scale, Summary, samples_needed, split_variance
+from holdfast.stats.intervals import LEVEL, normal_quantile
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
 _SLACK = 1e-9
 POWER = 0.8
+NOT_PLANNED = "not_planned"
 
 
 class GateRule(msgspec.Struct, frozen=True):
@@ -36,6 +43,8 @@ class GateRule(msgspec.Struct, frozen=True):
     at_least: float | None = None
     missing_max: int = 0
     unsure_passes: bool = False
+    identical_passes: bool = False
+    """Whether a run whose every score is that of the baseline passes, however few there are."""
 
     @property
     def bound(self) -> float:
@@ -62,94 +71,135 @@ class GateVerdict(msgspec.Struct, frozen=True):
     """If unsure: about how many samples would decide, with the same repeats and group sizes, if the mean stays as it
     is.
     """
+    identical: bool = False
+    """Whether every score is that of the baseline."""
+    depends_on_missing: bool = False
+    """Unsure only because of missing scores: it would not pass if they were wrong, or their scale is not known."""
 
 
 class _GateData(msgspec.Struct, frozen=True):
-    """The values behind an interval."""
+    """The values behind an interval: one per sample. `cautious`: the interval with every missing value wrong; None if
+    nothing is missing. `groups`: the independent unit of each sample.
+    """
 
     values: Sequence[float]
-    samples: Sequence[Hashable]
-    """The sample of each value; `groups` has its independent unit: the group, or the sample."""
     groups: Sequence[Hashable]
+    answers: int
     interval: Summary
     mean: float | None
     baseline: float | None
     missing: dict[str, int]
+    cautious: Summary | None
+    scale: Scale = NUMBER
 
 
 def judge_against(answers: SideAnswers, mine: Measure, theirs: Measure, rule: GateRule) -> GateVerdict:
-    """Compare with a baseline on the keys that both have scored. Keys of both plans without a score in `mine` are
-    missing.
+    """Compare with a baseline on the keys that both have scored. Planned keys of the baseline without a score in `mine`
+    are missing.
     """
+    planned = theirs.planned
+    reasons = {pair: mine.missing.get(pair, NOT_PLANNED) for pair in planned if pair not in mine.values}
+    missing = dict(Counter(reasons.values()).most_common())
     pairs = paired(theirs, mine)
-    planned = {*theirs.values, *theirs.missing}
-    missing = dict(Counter(why for pair, why in mine.missing.items() if pair in planned).most_common())
     if pairs is None:
-        return _verdict(answers, mine, _GateData((), (), (), Summary(0), None, None, missing), rule)
-    samples = [sample for sample, repeat in theirs.values if (sample, repeat) in mine.values]
-    interval = paired_difference(pairs.differences, pairs.groups, rule.confidence)
-    interval = with_groups(interval, samples, pairs.groups)
-    means = [sum(values) / len(values) for values in (pairs.second, pairs.first)]
-    data = _GateData(pairs.differences, samples, pairs.groups, interval, means[0], means[1], missing)
+        return _verdict(answers, mine, _GateData((), (), 0, Summary(0), None, None, missing, None), rule)
+    whole = msgspec.structs.replace(mine, missing={**mine.missing, **reasons})
+    cautious = None
+    if reasons or any(pair in mine.values for pair in theirs.missing):
+        filled = cautious_pair(theirs, whole)
+        cautious = filled.interval(rule.confidence) if filled is not None else Summary(0)
+    data = _GateData(
+        values=pairs.differences,
+        groups=pairs.groups,
+        answers=pairs.answers,
+        interval=pairs.interval(rule.confidence),
+        mean=sum(pairs.second) / len(pairs.second),
+        baseline=sum(pairs.first) / len(pairs.first),
+        missing=missing,
+        cautious=cautious,
+        scale=_span(pairs),
+    )
     return _verdict(answers, mine, data, rule)
 
 
+def _span(pairs: PairedSamples) -> Scale:
+    width = pairs.scale.width
+    return NUMBER if width is None else Scale("range", -width, width)
+
+
 def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerdict:
-    """Compare with a fixed score."""
+    """Compare with a fixed score. The interval of right-or-wrong answers is exact, because Wilson's passes a little
+    more often than it says.
+    """
     numbers = mine.numbers() or {}
-    interval = mine.summary(rule.confidence)
     missing = dict(Counter(mine.missing.values()).most_common())
-    samples = [sample for sample, _ in numbers]
-    values, groups = list(numbers.values()), mine.members(numbers)
-    return _verdict(answers, mine, _GateData(values, samples, groups, interval, interval.mean, None, missing), rule)
+    interval, cautious, scale = mine.summary(rule.confidence, exact=True), None, mine.scale
+    if missing:
+        known = scale.lowest is not None
+        filled = mine.fill(scale.lowest or 0.0, mine.missing)
+        cautious = filled.summary(rule.confidence, exact=True) if known else Summary(0)
+    values = mine.sample_means(numbers)
+    groups = [mine.groups.get(sample, sample) for sample in values]
+    data = _GateData(
+        list(values.values()), groups, len(numbers), interval, interval.mean, None, missing, cautious, scale
+    )
+    return _verdict(answers, mine, data, rule)
 
 
 def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: GateRule) -> GateVerdict:
-    outcome = _outcome(data, rule)
+    identical = rule.at_least is None and bool(data.values) and not any(data.values)
+    outcome: Outcome = "missing"
+    if sum(data.missing.values()) <= rule.missing_max and data.interval.mean is not None:
+        outcome = "passed" if identical and rule.identical_passes else _outcome(data.interval, rule)
+    depends = outcome == "passed" and data.cautious is not None and _outcome(data.cautious, rule) != "passed"
+    if depends:
+        outcome = "unsure"
     return GateVerdict(
         task=answers.side.task,
         model=answers.side.model,
         scorer=measure.name,
         outcome=outcome,
         passed=outcome == "passed" or (outcome == "unsure" and rule.unsure_passes),
-        common=len(data.values),
-        samples=len(set(data.samples)),
+        common=data.answers,
+        samples=len(data.values),
         mean=data.mean,
         baseline=data.baseline,
         interval=data.interval,
         bound=rule.bound,
         missing=data.missing,
-        samples_needed=_samples_needed(data, rule) if outcome == "unsure" else None,
+        samples_needed=_samples_needed(data, rule) if outcome == "unsure" and not depends else None,
+        identical=identical,
+        depends_on_missing=depends,
     )
 
 
-def _outcome(data: _GateData, rule: GateRule) -> Outcome:
-    interval = data.interval
-    if sum(data.missing.values()) > rule.missing_max or interval.mean is None:
-        return "missing"
-    low, high = interval.low, interval.high
-    if (low is None or high is None) and interval.standard_error == 0:
-        low = high = interval.mean
-    if low is None or high is None:
+def _outcome(interval: Summary, rule: GateRule) -> Outcome:
+    if interval.low is None or interval.high is None:
         return "unsure"
-    if low >= rule.bound - _SLACK:
+    if interval.low >= rule.bound - _SLACK:
         return "passed"
-    return "worse" if high < rule.bound - _SLACK else "unsure"
+    return "worse" if interval.high < rule.bound - _SLACK else "unsure"
 
 
 def _samples_needed(data: _GateData, rule: GateRule) -> int | None:
-    groups, samples = len(set(data.groups)), len(set(data.samples))
-    away = abs((data.interval.mean or 0.0) - rule.bound)
+    groups, samples = len(set(data.groups)), len(data.values)
+    mean = data.interval.mean or 0.0
+    away = abs(mean - rule.bound)
     if groups < 2 or away < _SLACK:
         return None
     split = split_variance(data.values, data.groups)
     between, within = split.between, split.within
     if between is None or within is None:  # one value per group: all variance lies between groups
-        between, within = len(data.values) * (data.interval.standard_error or 0.0) ** 2, 0.0
+        between, within = samples * (data.interval.standard_error or 0.0) ** 2, 0.0
     if between + within <= 0:
-        return None
-    repeats = round(len(data.values) / groups)
-    needed = samples_needed(Design(between, within, repeats, alpha=1 - rule.confidence), away, POWER)
+        # Nothing varies: the interval of n equal values ends z^2 / (n + z^2) of the scale away from them.
+        if data.scale.width is None or mean < rule.bound:
+            return None
+        share = away / data.scale.width * (2 if rule.at_least is None else 1)
+        needed: int | None = math.ceil(normal_quantile((1 + rule.confidence) / 2) ** 2 * (1 / share - 1)) + 1
+    else:
+        repeats = round(samples / groups)
+        needed = samples_needed(Design(between, within, repeats, alpha=1 - rule.confidence), away, POWER)
     return None if needed is None else max(math.ceil(needed * samples / groups), samples + 1)
 
 
@@ -168,62 +218,62 @@ class RequiredScore(msgspec.Struct, frozen=True):
     failed_max: int = 0
 
 
-class MeasuredScore(msgspec.Struct, frozen=True):
-    """One scorer over one task with one model."""
-
-    task: str
-    model: str
-    scorer: str
-    summary: Summary
-    low: tuple[str, ...]
-    """Keys with a score below the required one."""
-
-    def meets(self, required: RequiredScore) -> bool:
-        found = self.summary.low if required.certain else self.summary.mean
-        return found is not None and found >= required.at_least
-
-
-def shortcomings(lines: Iterable[ExportLine], required: RequiredScore) -> list[str]:
-    """Why the run does not reach the required score, as lines for a person; empty if it does."""
-    values: dict[tuple[str, str, str], list[tuple[float, ExportLine]]] = {}
-    missing: list[str] = []
-    for line in lines:
-        if line.status != "finished":
-            missing.append(f"{line.key} is {line.status}")
-        elif any(required.scorer in ("", name) for name in line.broken):
-            missing.append(f"{line.key} could not be scored")
-        for name, value in line.values.items():
-            number = as_number(value)
-            if number is not None and required.scorer in ("", name):
-                values.setdefault((line.task, line.model, name), []).append((number, line))
-    measured = []
-    for place, found in values.items():
-        members = [member_of(line.sample_id, line.group) for _, line in found]
-        summary = summarise([number for number, _ in found], members, required.confidence)
-        summary = with_groups(summary, [line.sample_id for _, line in found], members)
-        low = tuple(line.key for number, line in found if number < required.at_least)
-        measured.append(MeasuredScore(*place, summary, low))
-    reasons = [line for each in measured if not each.meets(required) for line in _explain(each, required)]
-    if not measured:
-        reasons.append("no answer has a score" + (f" of {required.scorer}" if required.scorer else ""))
-    if len(missing) > required.failed_max:
-        reasons += [f"{counted(len(missing), 'sample')} without a score:", *_named(missing)]
+def shortcomings(sides: Mapping[CellName, SideAnswers], required: RequiredScore) -> list[str]:
+    """Why the run does not reach the required score, as lines for a person; empty if it does. Missing scores count as
+    in `gate`.
+    """
+    reasons: list[str] = []
+    judged = False
+    rule = GateRule(confidence=required.confidence, at_least=required.at_least, missing_max=required.failed_max)
+    for answers in sides.values():
+        nothing = answers.unscored(required.scorer or "-")
+        measures = answers.measures().values() if nothing is None else [nothing]
+        for measure in measures:
+            if required.scorer in ("", measure.scorer) and (measure.numbers() is not None or not measure.values):
+                judged |= bool(measure.values)
+                reasons += _explain(answers, measure, judge_level(answers, measure, rule), required)
+    if not judged:
+        reasons.insert(0, "no answer has a score" + (f" of {required.scorer}" if required.scorer else ""))
     return reasons
 
 
-def _explain(measured: MeasuredScore, required: RequiredScore) -> list[str]:
-    summary = measured.summary
-    place = f"{measured.task} / {measured.model} / {measured.scorer}"
-    interval = "no interval"
-    if summary.low is not None and summary.high is not None:
-        interval = f"{required.confidence:.0%} interval {summary.low:.4f} .. {summary.high:.4f}"
-    requirement = f"{'certainly ' if required.certain else ''}at least {required.at_least:g}"
-    lines = [f"{place}: mean {summary.mean:.4f}, wanted {requirement} ({interval}, n {count_of(summary)})"]
-    if summary.high is not None and summary.high >= required.at_least:
-        lines.append(f"  the interval holds {required.at_least:g}: more samples would tell")
-    if measured.low:
-        lines += [f"  {counted(len(measured.low), 'answer')} below it:", *_named(measured.low)]
+def _explain(answers: SideAnswers, measure: Measure, verdict: GateVerdict, required: RequiredScore) -> list[str]:
+    """Why a measure does not reach the required score."""
+    place, lines = f"{verdict.task} / {verdict.model} / {verdict.scorer}", list[str]()
+    summary, at_least = verdict.interval, required.at_least
+    reached = summary.low if required.certain else summary.mean
+    if summary.mean is not None and (reached is None or reached < at_least):
+        interval = "no interval"
+        if summary.low is not None:
+            interval = f"{required.confidence:.0%} interval {format_interval(summary)}"
+        requirement = f"{'certainly ' if required.certain else ''}at least {at_least:g}"
+        lines.append(
+            f"{place}: mean {format_number(summary.mean)}, wanted {requirement} ({interval}, n {count_of(summary)})"
+        )
+        if summary.high is not None and summary.high >= at_least:
+            lines.append(f"  the interval holds {at_least:g}: more samples would tell")
+        low = [_key(answers, pair) for pair, value in (measure.numbers() or {}).items() if value < at_least]
+        if low:
+            lines += [f"  {counted(len(low), 'answer')} below it:", *_named(low)]
+    elif _depends_on_missing(measure, verdict, required):
+        few = counted(len(measure.missing), "missing score")
+        lines.append(f"{place}: reaches {at_least:g}, but perhaps not with the {few}, which count as wrong")
+    if len(measure.missing) > required.failed_max:
+        missing = [f"{_key(answers, pair)} ({why.replace('_', ' ')})" for pair, why in measure.missing.items()]
+        lines += [f"{place}: {counted(len(missing), 'answer')} without a score:", *_named(missing)]
     return lines
+
+
+def _depends_on_missing(measure: Measure, verdict: GateVerdict, required: RequiredScore) -> bool:
+    if required.certain or not measure.missing:
+        return verdict.depends_on_missing
+    numbers = measure.numbers() or {}
+    bounds = bounds_of(sum(numbers.values()), len(numbers), len(measure.missing), measure.scale)
+    return bounds is None or bounds[0] < required.at_least
+
+
+def _key(answers: SideAnswers, pair: Pair) -> str:
+    return str(Key(answers.side.task, answers.side.model, *pair))
 
 
 def _named(keys: Sequence[str]) -> list[str]:

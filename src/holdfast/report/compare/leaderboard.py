@@ -1,23 +1,24 @@
 """Leaderboards: the models of one or several runs on a task, with ranks that respect uncertainty.
 
-A rank is 1 + the number of significantly better models. Every two models are compared on the keys that both have scored
-(`comparison.paired_test`), and the p-values of a board are adjusted with Holm's method. Higher scores are better.
+Means and ranks rest on the keys that all models have scored. A rank is 1 + the number of significantly better models
+(`comparison.paired_test`, adjusted with Holm's method for all pairs of the board). A model is better only if it would also
+be with each missing score of its own wrong and each of the other right, so failures never help. Models with equal means
+share a rank. Higher scores are better.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.report.compare.comparison import paired, paired_test
-from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures
+from holdfast.report.compare.comparison import ALPHA, cautious_pair, paired, paired_test
+from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers, choose_measures
 from holdfast.report.costs import Cost
+from holdfast.report.reduction import bounds_of
 from holdfast.stats import Summary, holm, tied_ranks
-
-ALPHA = 0.05
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """One model in one run. `summary`: as in its report. `missing`: keys without a score."""
+    """One model in one run. `summary`: over the keys that all models have scored. `missing`: keys without a score."""
 
     rank: int
     model: str
@@ -25,10 +26,12 @@ class Ranked(msgspec.Struct, frozen=True):
     summary: Summary
     missing: int
     cost: Cost = Cost()
+    bounds: tuple[float, float] | None = None
+    """The mean over all of its own keys, if every missing score were the lowest of the scale, or the highest."""
 
 
 class Board(msgspec.Struct, frozen=True):
-    """One task and scorer. `common_min`: the fewest common keys of any two models; None for a single model."""
+    """One task and scorer. `common_min`: the keys that all models have scored; None for a single model."""
 
     task: str
     scorer: str
@@ -36,6 +39,8 @@ class Board(msgspec.Struct, frozen=True):
     common_min: int | None = None
     unranked: tuple[str, ...] = ()
     """Models with their runs that have the task but no number to rank."""
+    undecided: int = 0
+    """Pairs of models with a significant difference that missing scores could undo. They count as not different."""
 
 
 class _Entrant(msgspec.Struct, frozen=True):
@@ -48,9 +53,10 @@ class _Entrant(msgspec.Struct, frozen=True):
 class _PairTest(msgspec.Struct, frozen=True):
     """Two models on their common keys: the difference (second minus first) and its p-value."""
 
-    common: int = 0
     difference: float = 0.0
     p: float | None = None
+    cautious_p: float | None = None
+    """If each missing score were against the difference."""
 
 
 def leaderboards(
@@ -83,24 +89,65 @@ def leaderboards(
 
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
+    measures = [each.measure for each in entrants]
+    common = set.intersection(*(set(each.numbers() or ()) for each in measures))
     pairs = [(one, other) for one in range(len(entrants)) for other in range(one)]
-    tests = dict.fromkeys(pairs, _PairTest())
-    for one, other in pairs:
-        common = paired(entrants[other].measure, entrants[one].measure)
-        if common is not None:
-            steps = common.differences
-            tests[one, other] = _PairTest(len(steps), sum(steps) / len(steps), paired_test(common).p)
+    tests = {pair: _test_pair(measures[pair[1]], measures[pair[0]], common) for pair in pairs}
     adjusted = dict(zip(pairs, holm([tests[pair].p for pair in pairs]), strict=True))
+    cautious = dict(zip(pairs, holm([tests[pair].cautious_p for pair in pairs]), strict=True))
+    significant = {pair for pair in pairs if _up_to(adjusted[pair], ALPHA)}
+    decided = {pair for pair in significant if _up_to(cautious[pair], ALPHA)}
 
     def is_better(one: int, other: int) -> bool:
         pair = (max(one, other), min(one, other))
-        p, higher = adjusted[pair], tests[pair].difference * (1 if one > other else -1)
-        return p is not None and p <= ALPHA and higher > 0
+        return pair in decided and tests[pair].difference * (1 if one > other else -1) > 0
 
+    summaries = [each.summary(keys=common or None) for each in measures]
     ranks = tied_ranks(len(entrants), is_better)
+    best: dict[float | None, int] = {}
+    for rank, summary in zip(ranks, summaries, strict=True):
+        best[summary.mean] = min(rank, best.get(summary.mean, rank))
     ranked = [
-        Ranked(rank, each.model, each.run, each.measure.summary(), len(each.measure.missing), each.cost)
-        for rank, each in zip(ranks, entrants, strict=True)
+        Ranked(
+            best[summary.mean],
+            each.model,
+            each.run,
+            summary,
+            len(each.measure.missing),
+            each.cost,
+            _bounds(each.measure),
+        )
+        for summary, each in zip(summaries, entrants, strict=True)
     ]
     ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
-    return Board(task, scorer, tuple(ranked), min((each.common for each in tests.values()), default=None))
+    return Board(
+        task,
+        scorer,
+        tuple(ranked),
+        len(common) if len(entrants) > 1 else None,
+        undecided=len(significant) - len(decided),
+    )
+
+
+def _test_pair(first: Measure, second: Measure, common: Container[Pair]) -> _PairTest:
+    pairs = paired(first, second, common)
+    if pairs is None:
+        return _PairTest()
+    difference, p = sum(pairs.differences) / len(pairs.differences), paired_test(pairs).p
+    ordered = (first, second) if difference > 0 else (second, first)
+    against, cautious_p = cautious_pair(*ordered), p
+    if against is not None:
+        still_better = sum(against.differences) > 0
+        cautious_p = paired_test(against).p if still_better else 1.0
+    elif first.missing or second.missing:
+        cautious_p = 1.0 if first.planned & second.planned & {*first.missing, *second.missing} else p
+    return _PairTest(difference, p, cautious_p)
+
+
+def _up_to(p: float | None, alpha: float) -> bool:
+    return p is not None and p <= alpha
+
+
+def _bounds(measure: Measure) -> tuple[float, float] | None:
+    numbers = measure.numbers() or {}
+    return bounds_of(sum(numbers.values()), len(numbers), len(measure.missing), measure.scale)

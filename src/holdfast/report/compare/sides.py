@@ -4,7 +4,7 @@ A measure is a scorer, or a scorer with a reducer (`numeric pass@5`). Its values
 (sample, 0) if repeats are reduced. Each key without a value has a reason.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,11 +13,11 @@ import msgspec
 from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
-from holdfast.report.reduction import member_of, summarise_values, with_groups
+from holdfast.report.reduction import member_of, reduced_scale, summarise_values, with_counts
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
-from holdfast.state import Index, ScoredPage
-from holdfast.stats import Summary, summarise
+from holdfast.state import Index, ScoredPage, mean_by_sample
+from holdfast.stats import BOOL, NUMBER, Scale, Summary
 from holdfast.stats.intervals import LEVEL
 
 _EXCERPT = 500
@@ -27,6 +27,8 @@ Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
 TextAt = Callable[[int], str]
 """From the ordinal of a key to the text of its answer."""
+ScaleOf = Callable[[str], Scale | None]
+"""From the name of a score to its scale; None if it is not declared."""
 CellName = tuple[str, str]
 """A task and a model."""
 _OPEN = ("unfinished", "failed", "scorer_failed")
@@ -65,13 +67,10 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
     reduction: Reduction = Reduction()
     groups: Mapping[str, Hashable] = {}
     """The group of each sample that may share one."""
-
-    def member(self, pair: Pair) -> Hashable:
-        """The independent unit of a key: its group, or its sample without one."""
-        return self.groups.get(pair[0], pair[0])
-
-    def members(self, pairs: Iterable[Pair]) -> list[Hashable]:
-        return [self.member(pair) for pair in pairs]
+    declared: Scale | None = None
+    """The scale of the scorer, if it declares one."""
+    repeats: int = 1
+    """How many answers a reduced value comes from."""
 
     def numbers(self) -> dict[Pair, float] | None:
         """The numeric values; None for labels, or without values. Do not change them."""
@@ -84,25 +83,53 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
         found = {pair: as_number(value) for pair, value in self.values.items()}
         return {pair: value for pair, value in found.items() if value is not None} or None
 
-    def summary(self, confidence: float = LEVEL) -> Summary:
-        """The summary as in a report: over all answers with repeats in groups, or over one value per sample."""
+    @cached_property
+    def scale(self) -> Scale:
+        """As in a report: the declared one, or `bool` if all values are bools, else any number."""
+        scale = self.declared
+        if scale is None:
+            scale = BOOL if set(map(type, self.values.values())) == {bool} else NUMBER
+        return reduced_scale(self.reduction, scale)
+
+    @property
+    def planned(self) -> set[Pair]:
+        return {*self.values, *self.missing}
+
+    def fill(self, value: float, keys: Iterable[Pair]) -> "Measure":
+        """The same measure with a value for each of the keys that has none."""
+        values = {**dict.fromkeys(keys, value), **self.values}
+        return msgspec.structs.replace(self, values=values, missing={}, declared=self.scale)
+
+    def sample_means(self, numbers: Mapping[Pair, float]) -> dict[str, float]:
+        """One value per sample: samples weigh equally, also if repeats failed."""
+        return mean_by_sample([sample for sample, _ in numbers], list(numbers.values()))
+
+    def summary(self, confidence: float = LEVEL, exact: bool = False, keys: Container[Pair] | None = None) -> Summary:
+        """The summary as in a report: over one value per sample, the mean of its answers or a reduced value. `keys`:
+        only these. `exact`: see `stats.summarise_sums`.
+        """
         numbers = self.numbers() or {}
-        if self.reduction.name != MEAN:
-            by_sample = {sample: value for (sample, _), value in numbers.items()}
-            return summarise_values(self.reduction, by_sample, self.groups, confidence)
-        members = self.members(numbers)
-        summary = summarise(list(numbers.values()), members, confidence)
-        return with_groups(summary, [sample for sample, _ in numbers], members)
+        if keys is not None:
+            numbers = {pair: value for pair, value in numbers.items() if pair in keys}
+        values = self.sample_means(numbers)
+        answers = len(numbers) * (self.repeats if self.reduction.name != MEAN else 1)
+        found = summarise_values(values, self.groups, self.scale, answers, confidence, exact)
+        return with_counts(found, len(numbers), len({self.groups.get(sample, sample) for sample in values}))
 
 
 class SideAnswers:
     """The planned, answered and scored keys of one side."""
 
     def __init__(
-        self, side: Side, reductions: Sequence[Reduction] = (Reduction(),), text_at: TextAt | None = None
+        self,
+        side: Side,
+        reductions: Sequence[Reduction] = (Reduction(),),
+        scale_of: ScaleOf | None = None,
+        text_at: TextAt | None = None,
     ) -> None:
         """`text_at`: reads the text of an answer that was added without it."""
         self.side = side
+        self._scale_of = scale_of
         self._reductions = reductions
         self._statuses: dict[Pair, str] = {}
         """Of all planned keys, in plan order."""
@@ -182,9 +209,11 @@ class SideAnswers:
 
     def _plain(self, scorer: str) -> Measure:
         given = self._scores.get(scorer, {})
+        declared = self._scale_of(scorer) if self._scale_of is not None else None
         if len(given) == len(self._statuses) and set(map(type, given.values())) == {bool}:
-            return Measure(scorer, scorer, given, {}, groups=self._groups)  # the most frequent case, without a loop
-        measure = Measure(scorer, scorer, {}, {}, groups=self._groups)
+            # the most frequent case, without a loop
+            return Measure(scorer, scorer, given, {}, groups=self._groups, declared=declared)
+        measure = Measure(scorer, scorer, {}, {}, groups=self._groups, declared=declared)
         for pair, status in self._statuses.items():
             if status != "finished":
                 measure.missing[pair] = status
@@ -219,26 +248,27 @@ class SideAnswers:
             {pair: "no_value" for pair, value in values.items() if value is None},
             how,
             self._groups,
+            plain.scale,
+            max(map(len, samples.values()), default=1),
         )
 
 
-def sides_of(
-    run: str, lines: Iterable[ExportLine], reductions: Mapping[str, Sequence[Reduction]] | None = None
-) -> dict[CellName, SideAnswers]:
-    """The sides of a run by task and model, in plan order, from whole lines. `reductions`: by task."""
+Rules = Mapping[str, tuple[Sequence[Reduction], ScaleOf]]
+"""By task: its reducers, and the scales of its scores."""
+
+
+def sides_of(run: str, lines: Iterable[ExportLine], rules: Rules | None = None) -> dict[CellName, SideAnswers]:
+    """The sides of a run by task and model, in plan order, from whole lines."""
     found: dict[CellName, SideAnswers] = {}
-    how = reductions or {}
     for line in lines:
         cell = (line.task, line.model)
         if cell not in found:
-            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)))
+            found[cell] = SideAnswers(Side(run, *cell), *(rules or {}).get(line.task, ()))
         found[cell].add(line)
     return found
 
 
-def sides_in(
-    run: str, index: Index, evaluation: str, reductions: Mapping[str, Sequence[Reduction]], text_at: TextAt
-) -> dict[CellName, SideAnswers]:
+def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: TextAt) -> dict[CellName, SideAnswers]:
     """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
     found: dict[CellName, SideAnswers] = {}
     grouped = {str(task.get("name")) for task in index.story.spec.get("tasks", ()) if task["dataset"].get("group")}
@@ -246,7 +276,8 @@ def sides_in(
         for cell in index.story.cells:
             name = (cell.task, cell.model)
             if name not in found:
-                found[name] = SideAnswers(Side(run, *name), reductions.get(cell.task, (Reduction(),)), text_at)
+                how, scale_of = rules.get(cell.task, ((Reduction(),), None))
+                found[name] = SideAnswers(Side(run, *name), how, scale_of, text_at)
             ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
             if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
                 for page in index.scored_pages(evaluation, cell):

@@ -23,6 +23,7 @@ from holdfast.report.compare.comparison import Comparison, compare
 from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.text import counted, first_line, shortened
+from holdfast.spec import Reduction
 from holdfast.stats import Summary, pass_at_k, quantile
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
             label = f"{prefix}{cell.task} / {cell.model}"
             points += [Point(label, each.scorer, each.summary, dollars) for each in cell.scorers]
         seconds: dict[tuple[str, str], array[float]] = {}
-        answers = sides_of(report.run_id, _watched(lines, seconds))
+        scales = {cell.task: {each.scorer: each.scale for each in cell.scorers} for cell in report.cells}
+        rules = {task: ((Reduction(),), by_scorer.get) for task, by_scorer in scales.items()}
+        answers = sides_of(report.run_id, _watched(lines, seconds), rules)
         for name, taken in seconds.items():
             ordered = sorted(taken)
             quantiles = (quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99))

@@ -1,7 +1,7 @@
 """Summaries of one value per sample, what is missing in them, and the groups of samples.
 
-A sample without a value is left out of the summary and counted. If the scale has ends, the bounds say what the mean would
-be if all missing values were the lowest, or the highest.
+A sample without a value is left out of the summary and counted. If the scale has ends, the bounds say what the mean
+would be if all missing values were the lowest, or the highest.
 
 Which samples share a group: several questions about one passage, translations of one question.
 

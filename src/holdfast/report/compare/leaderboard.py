@@ -1,9 +1,9 @@
 """Leaderboards: the models of one or several runs on a task, with ranks that respect uncertainty.
 
 Means and ranks rest on the keys that all models have scored. A rank is 1 + the number of significantly better models
-(`comparison.paired_test`, adjusted with Holm's method for all pairs of the board). A model is better only if it would also
-be with each missing score of its own wrong and each of the other right, so failures never help. Models with equal means
-share a rank. Higher scores are better.
+(`comparison.paired_test`, adjusted with Holm's method for all pairs of the board). A model is better only if it would
+also be with each missing score of its own wrong and each of the other right, so failures never help. Models with equal
+means share a rank. Higher scores are better.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence

@@ -60,8 +60,12 @@ if TYPE_CHECKING:
         content_text,
         count_of,
         counted,
+        describe_methods,
+        describe_missing,
         dollars,
         first_line,
+        format_interval,
+        format_number,
         human_bytes,
         lines_of,
         money,
@@ -90,7 +94,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted dollars first_line human_bytes lines_of money "
+                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
+                "format_interval format_number human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -127,12 +132,16 @@ __all__ = [
     "cost_table",
     "count_of",
     "counted",
+    "describe_methods",
+    "describe_missing",
     "dollars",
     "duration",
     "export_lines",
     "failure_lines",
     "find_planned",
     "first_line",
+    "format_interval",
+    "format_number",
     "group_lines",
     "human_bytes",
     "jobs_text",

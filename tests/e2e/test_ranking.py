@@ -80,9 +80,9 @@ def test_models_of_several_runs_are_ranked_on_the_keys_that_both_have(tmp_path: 
     (board,) = boards(tmp_path, "one", "two", "three")
     assert board["common_min"] == 20
     assert [(each["run"], each["rank"], each["summary"]["n"]) for each in board["ranked"]] == [
-        ("two", 1, 30),
+        ("two", 1, 20),
         ("three", 1, 20),
-        ("one", 3, 30),
+        ("one", 3, 20),
     ]
     told = ranked(tmp_path, "one", "two", "three").out.splitlines()
     assert told[0].split() == ["task", "scorer", "rank", "model", "run", "mean", "95%", "interval", "n"]

@@ -187,7 +187,7 @@ def reading_lines(cells: Sequence[CellReport]) -> Iterator[str]:
         yield f"scorer {name} does not declare a scale, so its numbers have no ends: {SCALE_HINT}"
 
 
-SCALE_HINT = "write @scorer(scale=(1, 5)), or scale: [1, 5] in the spec"
+SCALE_HINT = 'write @scorer(scale="bool") or @scorer(scale=(1, 5)), or scale: [1, 5] in the spec'
 
 
 def method_lines(cells: Iterable[CellReport]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report import Grid, counted, describe_methods, first_line, format_interval, format_number
+from holdfast.report import Grid, count_of, counted, describe_methods, first_line, format_interval, format_number
 from holdfast.report.compare.comparison import (
     Adjustment,
     Comparison,
@@ -157,7 +157,7 @@ def _row(each: Comparison) -> list[str]:
         _format_p(each.p, each.p_is_bound),
         _format_p(each.adjusted_p, each.p_is_bound),
         _format_number(each.effect, "+"),
-        str(each.common),
+        count_of(difference) if difference is not None else str(each.common),
         str(each.wins) if numbers else "",
         str(each.losses) if numbers else "",
         str(each.ties),

@@ -111,8 +111,9 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     print_line("")
     method = describe_methods(each.interval for each in found)
     if method:
-        side = "two-sided; a run at the bound passes in at most half of the rest"
-        print_line(f"{bar.confidence:.12g} intervals ({side}): {method}", "dim")
+        level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
+        rate = f"a run exactly at the bound passes in at most {error:.4g}% of cases"
+        print_line(f"{level:.4g}% intervals: {method}; {rate}", "dim")
     for each in found:
         print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED

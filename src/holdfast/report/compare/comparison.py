@@ -118,11 +118,13 @@ def family_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The tests that are adjusted together: not those of rows that are derived from another row of the table (a reducer
     beside the mean, a judge's vote beside its panel), and not those without any difference, whose p is always 1.
     """
-    names = {(each.first, each.second, each.scorer) for each in comparisons}
+    names: dict[tuple[Side, Side], list[str]] = {}
+    for each in comparisons:
+        names.setdefault((each.first, each.second), []).append(each.scorer)
     found = []
     for each in comparisons:
-        wholes = (each.scorer.rpartition(" ")[0], each.scorer.rpartition(".")[0])
-        is_derived = any((each.first, each.second, whole) in names for whole in wholes)
+        others = names[each.first, each.second]
+        is_derived = any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in others)
         if each.p is not None and not is_derived and (each.wins or each.losses):
             found.append(each)
     return found

@@ -117,8 +117,8 @@ arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. [How to write your own
 - A target may be a list: any entry counts as correct, and for similarities the most similar entry counts.
 - A sample without a target has no score.
 - The scale says which values are possible: right or wrong (`bool`), lowest to highest, a `count` from 0, a `label`, or
-  any `number`. Parts of `all_of`, `any_of`, `none_of` and `weighted` have the same scale, or `normalise: true` maps each
-  to 0..1. Your own scorers [declare theirs](howto/write-a-scorer.md#declare-the-scale).
+  any `number`. Parts of `all_of`, `any_of`, `none_of` and `weighted` have the same scale, or `normalise: true` maps
+  each to 0..1. Your own scorers [declare theirs](howto/write-a-scorer.md#declare-the-scale).
 - If a scorer needs an extra that is not installed, the spec is refused.
 {kinds}
 ## Extractors

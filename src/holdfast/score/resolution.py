@@ -203,6 +203,7 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
     for arg in made.args:
         if arg not in known and not open_ended:
             takes = {*known, *(_COMMON_ARGUMENTS if isinstance(made, Scorer) else ())}
+            takes -= {"scale"} - known.keys() if built_in_name(made) else set()
             names = _nearest(arg, sorted(takes)) if takes else "it takes none"
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():

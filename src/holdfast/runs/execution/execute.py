@@ -56,7 +56,8 @@ async def execute(
         try:
             with prefix_errors(given.where):
                 warnings = await asyncio.to_thread(_find_low_limits, prepared)
-            warnings += scale_hints(each for every in prepared.scorers.values() for each in every)
+            if logging.getLogger("holdfast").hasHandlers():  # a quiet script or notebook prints no advice
+                warnings += scale_hints(each for every in prepared.scorers.values() for each in every)
             for line in warnings:  # before anything is paid
                 warn(line)
             return await _begin(prepared, place, observe, given, drafted)

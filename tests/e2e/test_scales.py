@@ -110,11 +110,10 @@ def test_a_value_off_the_declared_scale_fails(tmp_path: Path) -> None:
     assert "returned 2, which is not on its scale, 3 to 5; correct the value, or the declared scale" in done.said
 
 
-def test_check_and_run_mention_a_scorer_without_a_scale_once(tmp_path: Path) -> None:
+def test_check_mentions_a_scorer_without_a_scale_once(tmp_path: Path) -> None:
     write(tmp_path, "own_scales:rate", "own_scales:is_there", {"at_least": {"of": "own_scales:rate", "value": 2}})
     checked = run("check", "eval.yaml", cwd=tmp_path)
     assert (checked.code, checked.err) == (0, f"warning: eval.yaml: {HINT}\n")
     assert "eval.yaml is valid" in checked.out
     assert run("check", "eval.yaml", "--json", cwd=tmp_path).json()["warnings"] == [HINT]
-    assert start(tmp_path).err.count(HINT) == 1
-    assert start(tmp_path).err.count(HINT) == 0  # a resume does not repeat it
+    assert HINT not in start(tmp_path).err  # the report says so if it matters: the scorer may give bools

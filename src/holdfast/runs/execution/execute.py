@@ -29,7 +29,6 @@ from holdfast.runs.mirror.claim import claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
 from holdfast.runs.store.trust import executed_by, remember
-from holdfast.score import scale_hints
 from holdfast.spec import spec_mapping
 from holdfast.version import __version__
 
@@ -56,8 +55,6 @@ async def execute(
         try:
             with prefix_errors(given.where):
                 warnings = await asyncio.to_thread(_find_low_limits, prepared)
-            if logging.getLogger("holdfast").hasHandlers():  # a quiet script or notebook prints no advice
-                warnings += scale_hints(each for every in prepared.scorers.values() for each in every)
             for line in warnings:  # before anything is paid
                 warn(line)
             return await _begin(prepared, place, observe, given, drafted)

@@ -232,7 +232,7 @@ RECOVERIES = {"a mirror": (), "a copy": (), "a mirror, without events": ("--no-e
 RECOVERY_MOMENTS = {
     "before it has its name": ("holdfast.runs.mirror.claim", "forget_removal"),
     "when it has its name": ("holdfast.runs.mirror.recovery", "Recovered"),
-    "when it is done": ("holdfast.cli.commands.recover", "print_json"),
+    "when it is done": ("holdfast.cli.commands.maintenance", "print_json"),
 }
 
 

@@ -36,7 +36,7 @@ from holdfast.score.scorers import numeric
 from holdfast.score.scorers import numeric as numeric_module
 from holdfast.solve import Prompt, Renderer, prompts
 from holdfast.spec import load_spec
-from holdfast.spec.source import yaml
+from holdfast.spec.source import text as spec_text
 from holdfast.state.fold import Positions
 from tests.e2e.commands import call, snapshot, write_spec
 from tests.journals import unpacked
@@ -83,9 +83,9 @@ def test_a_spec_that_is_a_bomb_is_refused_in_one_sentence(name: str, tmp_path: P
 def test_without_the_bound_aliases_expand(monkeypatch: pytest.MonkeyPatch) -> None:
     text = laughs(6)
     with pytest.raises(SpecError, match="counting an alias as its content"):
-        yaml.parse_yaml(text, "x")
-    monkeypatch.setattr(yaml, "_NODES_MAX", 10**9)
-    assert len(json.dumps(yaml.parse_yaml(text, "x"))) > 500 * len(text)
+        spec_text.parse_yaml(text, "x")
+    monkeypatch.setattr(spec_text, "_NODES_MAX", 10**9)
+    assert len(json.dumps(spec_text.parse_yaml(text, "x"))) > 500 * len(text)
 
 
 def test_aliases_and_nesting_of_ordinary_size_are_read(tmp_path: Path) -> None:

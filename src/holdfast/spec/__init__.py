@@ -13,7 +13,6 @@ from holdfast.spec.providers import (
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
 from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.assignment import value_of
 from holdfast.spec.source.loader import (
     build_spec,
     change_spec,
@@ -26,6 +25,7 @@ from holdfast.spec.source.loader import (
 )
 from holdfast.spec.source.messages import nearest
 from holdfast.spec.source.sweeps import base_of
+from holdfast.spec.source.text import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml, value_of
 from holdfast.spec.source.variables import (
     adopt_stored,
     fill_environment,
@@ -34,7 +34,6 @@ from holdfast.spec.source.variables import (
     refused_variables,
     variables_in,
 )
-from holdfast.spec.source.yaml import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml
 from holdfast.spec.types import (
     Batch,
     Concurrency,

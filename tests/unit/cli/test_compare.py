@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.commands.compare import CompareOptions, compare_runs, unlike, without_data
+from holdfast.cli.commands.compare import (
+    CompareOptions,
+    LeaderboardOptions,
+    compare_runs,
+    print_boards,
+    unlike,
+    without_data,
+)
 from holdfast.cli.commands.gate import GateOptions, gate_run
-from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request

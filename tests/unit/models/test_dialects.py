@@ -12,8 +12,7 @@ from holdfast.models.http.statuses import retry_delay_seconds
 from holdfast.models.providers.anthropic import Messages
 from holdfast.models.providers.chat_completions import join_chunks
 from holdfast.models.providers.google import GenerateContent
-from holdfast.models.providers.openai import Chat
-from holdfast.models.providers.responses import Responses
+from holdfast.models.providers.openai import Chat, Responses
 from holdfast.records.samples import Usage
 
 ASKED = [{"role": "user", "content": "x"}]

@@ -11,7 +11,7 @@ from holdfast.records import Draft, draft
 from holdfast.records.facts import BatchJob, Change, Failure, SampleFailed, Step, StepId, StepStarted
 from holdfast.records.samples import Answer
 from holdfast.runs import Given, Retry, Run
-from holdfast.runs.execution.corrections import corrected_models, find_renames, model_in
+from holdfast.runs.execution.drift import corrected_models, find_renames, model_in
 from holdfast.state import Fold
 from tests.unit.engine.runs import RUN, Asked, given, go, mock, records, rows
 from tests.unit.runs.advice import grow, retry, summary

@@ -538,6 +538,6 @@ def test_a_stored_spec_of_another_version_is_told(cut: Kept, tmp_path: Path, mon
     def refuse(*arguments: object) -> None:
         raise msgspec.ValidationError("Object contains unknown field `later`")
 
-    monkeypatch.setattr("holdfast.runs.store.blob_check.stored_spec", refuse)
+    monkeypatch.setattr("holdfast.runs.verification.stored_spec", refuse)
     (warned,) = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).warnings
     assert "not one that this version of Holdfast knows" in warned

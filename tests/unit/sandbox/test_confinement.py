@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox import confinement, policy
 from holdfast.sandbox.confinement import (
     MARKER,
     PLAIN,
@@ -242,11 +242,11 @@ def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_show
     (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
     monkeypatch.setattr(sys, "prefix", str(environment))
-    visibility.homes_of_python.cache_clear()
+    policy.homes_of_python.cache_clear()
     try:
         ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")
     finally:
-        visibility.homes_of_python.cache_clear()
+        policy.homes_of_python.cache_clear()
     assert (ran.stdout, ran.stderr) == ("['bin'] ['python3']\n", "")
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.spec import Batch, RunLimits, Spec, build_spec, load_spec, spec_mapping
+from holdfast.spec.source.text import expand, parse_yaml
 from holdfast.spec.source.variables import read_env_file
-from holdfast.spec.source.yaml import expand, parse_yaml
 
 MODELS = [{"name": "a", "provider": "mock"}, {"name": "gpt-4.1", "provider": "mock"}]
 TASKS = [{"name": "t", "dataset": {"path": "t.jsonl"}, "prompt": "{q}"}, {"name": "u", "dataset": {"path": "u.jsonl"}}]

@@ -1,22 +1,28 @@
-"""`compare`: what changed between runs, or between the models and variants of one.
+"""`compare`: what changed between runs, or between the models and variants of one. `leaderboard`: the models of one or
+several runs, ranked; models that do not differ significantly share a rank.
 
-Also what `compare`, `leaderboard` and `gate` share: opening runs, and whether they can be compared at all. Two runs are
-comparable if rows with the same id are equal and scorers with the same name are the same.
+Also what both share with `gate`: opening runs, and whether they can be compared at all. Two runs are comparable if rows
+with the same id are equal and scorers with the same name are the same.
 """
 
 import contextlib
+import csv
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
-from holdfast.cli.output import print_json, print_line, print_table, warn
+from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report import Grid, counted, first_line
+from holdfast.report import Grid, count_of, counted, first_line
 from holdfast.report.compare.comparison import Adjustment, Comparison, adjust_p_values, compare, differing_scorers
+from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within
+from holdfast.report.formats.lines import escape_formula
+from holdfast.report.formats.markdown import markdown_table
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
@@ -257,3 +263,89 @@ def unfinished(runs: Sequence[Run]) -> Iterator[str]:
         status, _ = run.status()
         if status != "completed":
             yield f"{run.run_id} is {status}: only finished samples count"
+
+
+_FORMATS = {"table", "md", "csv", "json"}
+_RANK_TITLES = ("task", "scorer", "rank", "model", "run")
+_NUMBERS = ("mean", "95% interval", "n", "no score", "cost")
+_EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups")
+
+
+class LeaderboardOptions(msgspec.Struct, frozen=True):
+    """Which boards to print, and their format."""
+
+    task: str | None = None
+    scorer: str | None = None
+    evaluation: str = ""
+    format: str = "table"
+
+
+def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str | None) -> None:
+    if options.format not in _FORMATS:
+        raise UsageError(f"--format {options.format}: there is no such leaderboard{nearest(options.format, _FORMATS)}")
+    with opened_runs(names, store) as runs:
+        sides = all_sides(runs, options.evaluation)
+        costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
+        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
+        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
+        doubts += without_groups(runs)
+    found = list(leaderboards(sides, costs, options.task, options.scorer))
+    if not found:
+        known = {task for each in sides for task, _ in each}
+        if options.task is not None and options.task not in known:
+            raise UsageError(f"--task {options.task}: there is no such task{nearest(options.task, known)}")
+        if options.scorer is not None:
+            raise UsageError(f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all")
+        raise UsageError(f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank")
+    alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
+    doubts += [f"{each}: two models have no key in common, so they are not compared" for each in alone]
+    left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
+    doubts += [f"{board}: {name} has no score, so it has no rank" for board, name in left]
+    if options.format == "json":
+        print_json({"boards": found, "comparable": not reasons, "warnings": doubts})
+        return
+    for doubt in doubts:
+        warn(doubt)
+    _print_ranks(found, options.format, several=len(names) > 1)
+
+
+def _print_ranks(found: Sequence[Board], form: str, several: bool) -> None:
+    if form == "csv":
+        with end_quietly():
+            writer = csv.writer(sys.stdout)
+            writer.writerow([*_RANK_TITLES, *_EXACT])
+            for board, each in _ranked(found):
+                summary = each.summary
+                exact: list[object] = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
+                exact += [each.missing, each.cost.dollars, summary.groups]
+                writer.writerow([*map(escape_formula, _rank_titles(board, each)), *exact])
+        return
+    shown = [i for i, title in enumerate(_RANK_TITLES) if several or title != "run"]
+    rows = []
+    for board, each in _ranked(found):
+        summary, titles = each.summary, _rank_titles(board, each)
+        mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
+        interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+        numbers = [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]
+        rows.append([*(titles[i] for i in shown), *numbers])
+    titles = [_RANK_TITLES[i] for i in shown]
+    kept = [
+        i for i, name in enumerate((*titles, *_NUMBERS)) if name not in ("no score", "cost") or any(r[i] for r in rows)
+    ]
+    names = [(*titles, *_NUMBERS)[i] for i in kept]
+    rows = [[row[i] for i in kept] for row in rows]
+    if form == "md":
+        with end_quietly():
+            sys.stdout.write(markdown_table(names, rows, len(titles)))
+        return
+    print_table(Grid(names, rows, titles=len(titles), right=("rank", *_NUMBERS), whole=("scorer",)))
+    print_line("")
+    print_line("rank: 1 + the number of models that are significantly better on common keys (Holm, 0.05)", "dim")
+
+
+def _ranked(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:
+    return ((board, each) for board in found for each in board.ranked)
+
+
+def _rank_titles(board: Board, each: Ranked) -> list[str]:
+    return [board.task, board.scorer, str(each.rank), each.model, each.run]

@@ -82,7 +82,7 @@ def leaderboard(
     both have, at 0.05 after Holm's adjustment. So models that do not differ significantly share a rank.
     Higher scores are better.
     """
-    from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
+    from holdfast.cli.commands.compare import LeaderboardOptions, print_boards
 
     print_boards(names, LeaderboardOptions(task, scorer, evaluation, "json" if as_json else format), store)
 

@@ -15,12 +15,11 @@ from holdfast.errors import FormatError, SpecError
 from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
-from holdfast.spec.source.assignment import assign, split_assignment
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.source.messages import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values
+from holdfast.spec.source.text import TEXT_BYTES_MAX, assign, parse_yaml, split_assignment, substitute
 from holdfast.spec.source.variables import is_late
-from holdfast.spec.source.yaml import TEXT_BYTES_MAX, parse_yaml, substitute
 from holdfast.spec.types import Model, Spec, Task
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}

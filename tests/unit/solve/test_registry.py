@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.solve.tools.lookup import find_function
+from holdfast.solve.registry import find_function
 from holdfast.solve.tools.mcp import read_server
 
 

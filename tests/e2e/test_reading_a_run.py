@@ -77,7 +77,7 @@ def test_a_key_that_is_planned_and_not_begun_is_shown(tmp_path: Path) -> None:
     done = call("show", "x", "sums/arith/s0005/1", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "sums/arith/s0005/1  unfinished" in done.out
-    assert "ordinal 4" in done.out
+    assert "not started yet; it is number 5 in the plan" in done.out
     assert '"question":"5 + 35"' in done.out
     told = call("show", "x", "sums/arith/s0005/1", "--json", cwd=tmp_path).json()
     assert (told["key"], told["o"], told["status"]) == ("sums/arith/s0005/1", 4, "unfinished")

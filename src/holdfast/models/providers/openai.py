@@ -63,11 +63,7 @@ def make_dialect(connection: Connection) -> Dialect:
             f"bad options for the openai provider: {error}; the only option is api: chat or responses; fields of "
             "a request belong in `params`"
         ) from None
-    if options.api == "chat":
-        return Chat()
-    from holdfast.models.providers.openai import Responses
-
-    return Responses()
+    return Chat() if options.api == "chat" else Responses()
 
 
 def bearer(key: str) -> Mapping[str, str]:

@@ -293,7 +293,7 @@ def python(spec: Mapping, store: Path) -> Done:
 
 
 @pytest.mark.parametrize("leaf", spread(ACCEPTED, 6), ids=str)
-def test_an_accepted_change_is_told_once_and_the_way_back_is_told_too(
+def test_an_accepted_change_is_reported_once_and_the_way_back_is_reported_too(
     prepared: Prepared, tmp_path: Path, leaf: Leaf
 ) -> None:
     case = copied(prepared, tmp_path, leaf)
@@ -441,7 +441,7 @@ def test_the_same_spec_in_python_is_no_drift(
     assert snapshot(case.store) == before
 
 
-def test_a_run_begun_in_python_goes_on_with_its_scorers_by_the_command(scripted: Prepared, tmp_path: Path) -> None:
+def test_a_run_begun_in_python_continues_with_its_scorers_by_the_command(scripted: Prepared, tmp_path: Path) -> None:
     case = copied(scripted, tmp_path, LEAVES[0])
     wanted = exported(RUN, scripted.store)
     cut_after(case.store, lambda kind, data: kind != "sample.finished" or data["o"] < 2, RUN)

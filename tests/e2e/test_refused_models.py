@@ -37,7 +37,7 @@ def restarted(server: ServerProcess, behaviour: Behaviour) -> ServerProcess:
         pytest.param("404", "unknown_model: HTTP 404", marks=pytest.mark.long),
     ],
 )
-def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same_command_goes_on(
+def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same_command_continues(
     tmp_path: Path, fault: str, said: str
 ) -> None:
     server = start_server_process(Behaviour(faults=[Fault(fault)]))
@@ -59,7 +59,7 @@ def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same
         server.close()
 
 
-def test_a_cell_beside_one_that_is_refused_goes_on(tmp_path: Path) -> None:
+def test_a_cell_beside_one_that_is_refused_continues(tmp_path: Path) -> None:
     with start_server_process(Behaviour(faults=[Fault("401")])) as bad, start_server_process() as good:
         model: dict[str, Any] = {"provider": "openai", "model": "m"}
         models = [{**model, "name": name, "base_url": at.base_url} for name, at in (("bad", bad), ("good", good))]

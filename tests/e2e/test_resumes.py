@@ -196,7 +196,7 @@ def test_a_kill_while_the_disk_is_stuck_costs_one_request_for_each_sample_at_wor
     assert stats.repeats > stats.max_in_flight, "else this shows nothing"
 
 
-def test_resuming_a_complete_run_asks_nothing_whatever_only_changes_speed_or_place(tmp_path: Path) -> None:
+def test_resuming_a_complete_run_sends_no_request_whatever_only_changes_speed_or_place(tmp_path: Path) -> None:
     with start_server_process() as server, start_server_process() as elsewhere:
         spec = spec_for(tmp_path, 5, server.base_url)
         assert run("run", spec, "--id", RUN, cwd=tmp_path).code == 0

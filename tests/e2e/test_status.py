@@ -212,7 +212,7 @@ def test_readers_that_look_all_the_time_do_not_keep_a_writer_from_starting(tmp_p
 
 
 @pytest.mark.parametrize("many", [6, pytest.param(50, marks=pytest.mark.long)])
-def test_of_many_that_go_on_with_one_run_at_once_one_does(tmp_path: Path, many: int) -> None:
+def test_of_many_that_continue_one_run_at_once_one_does(tmp_path: Path, many: int) -> None:
     with start_server_process(Behaviour(latency_seconds=0.5)) as server:
         course = stage(tmp_path, 24, server.base_url, model={"max_connections": 4})
         with alive(course) as process:

@@ -110,7 +110,7 @@ def told(shell: InteractiveShell, *cells: str) -> Any:
     return result.result
 
 
-def test_functions_that_are_written_in_ipython_work_and_go_on(shell: InteractiveShell) -> None:
+def test_functions_that_are_written_in_ipython_work_and_continue(shell: InteractiveShell) -> None:
     run = "run = holdfast.run(task, models=['mock/m'], id='x'); run.close()"
     told(shell, "import holdfast", SOLVER, SCORER, TASK, run)
     assert told(shell, "[line.scores for line in run.samples()]") == [{"right": True}, {"right": False}]
@@ -187,7 +187,7 @@ def test_a_script_on_a_terminal_shows_a_line_unless_it_is_quiet(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["inside a running loop", "without a loop"])
-def test_an_interrupted_cell_or_script_keeps_what_it_has_and_can_go_on(tmp_path: Path, inside: bool) -> None:
+def test_an_interrupted_cell_or_script_keeps_what_it_has_and_can_continue(tmp_path: Path, inside: bool) -> None:
     solver = "async def mine(sample, ctx):\n    first = await ctx.generate()\n    open('begun', 'a').write('x')\n"
     solver += (
         "    import asyncio\n    await asyncio.sleep(0 if __import__('os').path.exists('go') else 60)\n    return first"

@@ -190,7 +190,7 @@ RACE = Node("race", (Node("ask", question=1), Node("ask", question=2)))
 
 @given(programs, st.data(), st.booleans(), commits)
 @settings(max_examples=250)
-def test_a_program_cut_off_anywhere_asks_for_nothing_recorded_and_decides_as_it_did(
+def test_a_program_cut_off_anywhere_requests_nothing_recorded_and_decides_as_before(
     program: Node, data: st.DataObject, failing: bool, commit_seconds: float
 ) -> None:
     told = live(program, [], 0, failing, commit_seconds)

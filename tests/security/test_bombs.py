@@ -230,7 +230,7 @@ def test_absurd_headers_of_a_server_are_a_bad_response(head: str) -> None:
         "Mon, 01 Jan 2024 99999999999999999999:00:00 GMT",
     ],
 )
-def test_absurd_waits_that_a_server_asks_for_are_bounded_or_ignored(value: str) -> None:
+def test_absurd_waits_that_a_server_requests_are_bounded_or_ignored(value: str) -> None:
     assert (retry_after_seconds({"Retry-After": value}, time.time()) or 0) <= 3600
     names = (b"x-ratelimit-remaining-requests", b"x-ratelimit-limit-requests", b"x-ratelimit-reset-requests")
     for quota in quotas_in([(name, value.encode()) for name in names], time.time()):
@@ -276,7 +276,7 @@ def ask(response: bytes, closes: bool = False) -> Response:
     ],
     ids=["length", "negative", "two lengths", "chunk", "negative chunk", "many", "long"],
 )
-def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
+def test_the_bridge_refuses_absurd_headers_and_continues(head: str) -> None:
     async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         address = urlsplit(door.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -128,7 +128,7 @@ def packed(encoding: str, body: bytes) -> bytes:
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000, "MiB"),
     ],
 )
-def test_what_is_no_response_is_told(response: bytes, said: str) -> None:
+def test_what_is_no_response_is_reported(response: bytes, said: str) -> None:
     with pytest.raises(BadResponseError, match=said):
         ask(response)
 

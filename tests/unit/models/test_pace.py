@@ -88,7 +88,7 @@ def test_one_at_a_time_and_still_refused_the_line_waits_longer_and_longer_until_
     assert paced.wait(now) == 0.25
 
 
-def test_a_refusal_that_asks_for_no_wait_is_waited_for_all_the_same() -> None:
+def test_a_refusal_without_a_wait_is_waited_for_all_the_same() -> None:
     paced = pace(ceiling=1, adaptive=True)
     fail(paced, 0.0, "rate_limit", retry_after=0.0)
     assert paced.wait(0.0) == 0.25
@@ -252,7 +252,7 @@ def test_another_pace_counts_at_once() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.sampled_from([0.1, 1.0, 7.0]))
-def test_all_work_gets_done_whatever_a_server_bears(ceiling: int, bears: int, latency: float) -> None:
+def test_all_work_gets_done_whatever_the_limit_of_a_server(ceiling: int, bears: int, latency: float) -> None:
     told = work(PaceLimits(ceiling=ceiling), Server(latency, lambda now: bears), 20 * latency + 20)
     assert told.most <= ceiling
     assert told.answers >= 0.5 * min(ceiling, bears) * (20 * latency + 20) / latency - 2 * ceiling

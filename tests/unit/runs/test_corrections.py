@@ -140,7 +140,7 @@ def test_what_protects_a_model_from_corrections(tmp_path: Path, name: str) -> No
     assert bool(obstacle) is (name in PROTECTED)
 
 
-def test_names_with_dots_are_told_apart() -> None:
+def test_names_with_dots_are_distinguished() -> None:
     names = ("gpt", "gpt.4")
     assert [model_in(field, names) for field in ("models.gpt.4.model", "models.gpt.model", "models.x.model")] == [
         "gpt.4",

@@ -182,7 +182,7 @@ def test_ten_resumes_add_their_lines_and_leave_the_first_ones_as_they_are(tmp_pa
     assert len(told.asked) == 2
 
 
-def test_resumes_and_extensions_are_told_in_their_order(tmp_path: Path) -> None:
+def test_resumes_and_extensions_are_reported_in_their_order(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, wide(told, 5, limit=1))
     grow(tmp_path, wide(told, 5, limit=2))
@@ -202,7 +202,7 @@ class KilledError(BaseException):
 
 
 @pytest.mark.parametrize("how", ["first", "resume", "extend"])
-def test_killed_between_the_record_and_the_file_it_is_mended_by_the_next_start(
+def test_killed_between_the_record_and_the_file_it_is_repaired_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     import holdfast.runs.execution.execute as executing
@@ -228,7 +228,7 @@ def test_killed_between_the_record_and_the_file_it_is_mended_by_the_next_start(
     assert len(told.asked) == (3 if how == "extend" else 2)
 
 
-def test_an_old_file_of_a_complete_run_is_mended_without_a_record(tmp_path: Path) -> None:
+def test_an_old_file_of_a_complete_run_is_repaired_without_a_record(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, wide(told))
     old = spec_file(tmp_path).read_bytes()
@@ -241,7 +241,7 @@ def test_an_old_file_of_a_complete_run_is_mended_without_a_record(tmp_path: Path
     assert records(tmp_path) == journal
 
 
-def test_an_evaluation_change_is_told_in_the_file_as_well(tmp_path: Path) -> None:
+def test_an_evaluation_change_is_reported_in_the_file_as_well(tmp_path: Path) -> None:
     told = Told()
     for scorers in (["exact_match"], ["includes"]):
         go(tmp_path, given([Asked(rows=rows(2), fields={"scorers": scorers})], [model("m", told)]))
@@ -325,7 +325,7 @@ def test_only_the_chosen_failed_samples_are_asked_again(tmp_path: Path, chosen: 
     ],
     ids=repr,
 )
-def test_what_cannot_be_tried_again_is_told_in_one_sentence_and_nothing_is_changed(
+def test_what_cannot_be_tried_again_is_reported_in_one_sentence_and_nothing_is_changed(
     tmp_path: Path, chosen: Retry, named: str
 ) -> None:
     told, wanted = moody()

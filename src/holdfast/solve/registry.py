@@ -169,20 +169,12 @@ def _pattern(given: Any, place: str) -> "re.Pattern[str] | None":
         raise SpecError(f"{place}: {given!r} is not a regular expression: {error}") from error
 
 
-def _optional_function(given: Any, place: str) -> Callable[..., Any] | None:
-    return find_function(given, place) if given else None
-
-
 def _join(given: Any, place: str) -> Any:
     if given in ("best", "majority"):
         return given
     if not isinstance(given, str) or ":" not in given:
         raise SpecError(f"{place}: expected best, majority or module:function; it is {given!r}")
     return find_function(given, place)
-
-
-def _role(given: Any, place: str) -> Role:
-    return Role(_plain(given, str, place))
 
 
 def _plain(value: Any, hint: Any, place: str) -> Any:
@@ -194,11 +186,11 @@ def _plain(value: Any, hint: Any, place: str) -> Any:
 
 _READERS: dict[Any, Read] = {
     Function: find_function,
-    Function | None: _optional_function,
+    Function | None: lambda given, place: find_function(given, place) if given else None,
     Sequence[ToolSource]: find_offers,
     Pattern: _pattern,
     Join: _join,
-    Role: _role,
+    Role: lambda given, place: Role(_plain(given, str, place)),
 }
 
 

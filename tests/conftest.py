@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test leaves anything in the cache of whoever runs it."""
+    """No test leaves anything in the cache of the user who runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -78,7 +78,7 @@ def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_proxies() -> Iterator[None]:
-    """No test depends on the proxies of whoever runs it."""
+    """No test depends on the proxies of the user who runs it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [each for each in os.environ if each.lower().endswith("_proxy")]:
             patch.delenv(name)
@@ -96,7 +96,7 @@ def _sandboxes_anywhere() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A module that one test, or what it stands on, wrote and imported is not found by the next one that uses the same
+    """A module that one test, or a fixture of it, wrote and imported is not found by the next one that uses the same
     name.
     """
     yield

@@ -1,6 +1,6 @@
 """Servers that send absurd values: every field of every protocol, in plain and streamed responses.
 
-One run asks eight models (four protocols, plain and streamed). Each sample gets a correct response in which one field
+One run uses eight models (four protocols, plain and streamed). Each sample gets a correct response in which one field
 was replaced. Whatever the value is, the sample finishes or fails with a kind, and every command can read the run.
 The quick test takes every few cases of the list, the long one takes all, with texts of 10 MB.
 """

@@ -1,4 +1,4 @@
-"""Agents of many turns, killed in the middle of a sample: they go on where they were, and nothing is paid for twice."""
+"""Agents of many turns, killed in a sample: they continue where they were, and nothing is paid for twice."""
 
 import json
 import random
@@ -140,7 +140,7 @@ def read_journal(journal: Path) -> Iterator[bytes]:
 
 
 def talker(messages: list[Message]) -> Message:
-    """Says how far the talk is, as whoever is asked sees it."""
+    """Answers with the length of the conversation that it sees."""
     return {"role": "assistant", "content": f"message {len(messages)}"}
 
 

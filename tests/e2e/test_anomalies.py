@@ -1,4 +1,4 @@
-"""Odd answers, with the real command: found while they are answered, kept over a kill, looked for again."""
+"""Anomalies, with the real command: found when answers arrive, kept over a kill, looked for again."""
 
 import json
 import os

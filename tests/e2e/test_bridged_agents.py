@@ -1,5 +1,5 @@
-"""Agents written with OpenAI's SDK alone, evaluated as they are: killed in the middle, they go on, and nothing that was
-answered is asked, or paid for, twice. All requests are counted at the server.
+"""Agents written with OpenAI's SDK alone, evaluated as they are: killed in the middle, they continue, and nothing
+that was answered is requested, or paid for, twice. All requests are counted at the server.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Run budgets with the real command and a real server: where a run stops, how far beyond, and how it goes on."""
+"""Run budgets with the real command and a real server: where a run stops, how far beyond, and how it continues."""
 
 from pathlib import Path
 from typing import Any

@@ -160,7 +160,7 @@ def check_refused(case: Case, bring: Callable[[], Done]) -> None:
 
 
 def differing(field: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Of two mappings only what differs in them is told."""
+    """Of two mappings only what differs is reported."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         yield field, old, new
         return
@@ -403,7 +403,7 @@ REWRITTEN: dict[str, Callable[[Prepared], str]] = {
 
 @pytest.mark.parametrize("way", REWRITTEN)
 def test_the_same_spec_written_in_another_way_is_no_drift(prepared: Prepared, tmp_path: Path, way: str) -> None:
-    """Of a complete run nothing changes; one that goes on has nothing to tell."""
+    """A complete run does not change; a resume of it reports nothing."""
     case = copied(prepared, tmp_path, LEAVES[0])
     path = prepared.store.parent / f"{REWRITTEN[way].__name__}-{tmp_path.name}.yaml"  # beside its data
     path.write_text(REWRITTEN[way](prepared))

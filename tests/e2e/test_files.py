@@ -1,4 +1,4 @@
-"""Pictures and other files in the data, as a user has them: stored once, sent as they are, killed and gone on with."""
+"""Pictures and other files in the data, as a user has them: stored once, sent as they are, killed and resumed."""
 
 import asyncio
 import base64

@@ -28,7 +28,7 @@ def command(folder: Path) -> list[str]:
 
 
 def calling(*names: str) -> Any:
-    """A model that calls these tools, one in each turn, and then says what it was told."""
+    """A model that calls these tools, one in each turn, and then answers with their results."""
 
     def reply(messages: list[Message]) -> Message:
         turn = sum(message["role"] == "assistant" for message in messages)

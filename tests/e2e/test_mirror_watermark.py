@@ -18,7 +18,7 @@ from tests.e2e.live_runs import Stage, alive, begun, mock, stage, wait_for
 from tests.stores import S3
 
 QUICK = functools.partial(MirrorOptions, last_seconds=0.3)
-"""Whoever ends does not wait for a store that is gone."""
+"""A process that ends does not wait for a store that is gone."""
 
 
 @pytest.fixture

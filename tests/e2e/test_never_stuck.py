@@ -1,4 +1,4 @@
-"""A run that is dead never says that it is running, one that hangs says so and where, and both can be gone on with."""
+"""A run that is dead never says that it is running, one that hangs says so and where, and both can be resumed."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What a refusal offers can be copied as it stands, and asks for what was refused."""
+"""The command that a refusal suggests can be copied, and does what was refused."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run is read where it is mirrored, by every command that only reads, and gone on with by its URL."""
+"""A run is read where it is mirrored, by every command that only reads, and resumed by its URL."""
 
 import json
 import os

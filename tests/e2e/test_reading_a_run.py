@@ -26,7 +26,7 @@ async def solve(sample, ctx):
 
 @pytest.fixture
 def failed(tmp_path: Path) -> Path:
-    """A folder in which the run `x` has a failed sample, which a resume can mend, and a failed scorer."""
+    """A folder in which the run `x` has a failed sample, which a resume can repair, and a failed scorer."""
     (tmp_path / "mended").write_text("")
     (tmp_path / "fragile_scorer.py").write_text(FRAGILE)
     (tmp_path / "moody_solver.py").write_text(MOODY)

@@ -1,4 +1,4 @@
-"""A model that refuses every request stops its cells at once, with one message; the same command goes on later."""
+"""A model that refuses every request stops its cells at once, with one message; the same command continues later."""
 
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def test_a_request_that_no_sample_can_make_stops_the_cell_after_a_few(tmp_path: 
 
 
 def test_a_request_that_few_samples_provoke_stops_nothing(tmp_path: Path) -> None:
-    """Not on a resume either, which asks first for what had failed."""
+    """Not on a resume either, which first retries what had failed."""
     with start_server_process(Behaviour(faults=[Fault("400", rate=0.1)], seed=5)) as server:
         write_spec(tmp_path, 100, server.base_url, model={"max_connections": 4})
         done = go(tmp_path)

@@ -86,7 +86,7 @@ def some(moments: dict[str, Happened], *quick: str) -> list[object]:
 
 
 def kill_and_repeat(scene: Scene, moment: Happened, *command: str) -> None:
-    """Kill it, repeat it until it is done, and repeat it once more: that asks nothing."""
+    """Kill it, repeat it until it is done, and repeat it once more: that sends no request."""
     reached = kill_when(lambda: moment(scene), *command, cwd=scene.folder)
     assert reached or moment is never, "the command ended before it was killed"
     done = call(*command, cwd=scene.folder)

@@ -1,4 +1,4 @@
-"""Runs that go on, again and again, with the real command: what is asked, what is kept, what is told, who may write."""
+"""Resumes, again and again, with the real command: what is requested, kept and reported, and who may write."""
 
 import itertools
 import random
@@ -346,7 +346,7 @@ def test_one_at_a_time_and_64_at_once_fail_and_try_again_alike(tmp_path: Path) -
 
 @pytest.mark.parametrize("moment", [17, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 5, 9, 30, 44, 52))])
 def test_a_drawn_sample_that_is_killed_continues_with_what_it_had_drawn(tmp_path: Path, moment: int) -> None:
-    """The resume asks another server, so that each counts its own requests: those of the killed process that arrive
+    """The resume uses another server, so that each counts its own requests: those of the killed process that arrive
     late are not counted as repetitions.
     """
     (tmp_path / "drawn.py").write_text(_DRAWN)

@@ -1,4 +1,4 @@
-"""Sandboxed tools of a run that is killed: nothing goes on running, and its files are as they were."""
+"""Sandboxed tools of a run that is killed: nothing keeps running, and its files are as they were."""
 
 import json
 import os

@@ -48,7 +48,7 @@ def story_of(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight turns with two calls each; killed in the fifth, and gone on with."""
+    """Eight turns with two calls each; killed in the fifth, and resumed."""
     folder = tmp_path_factory.mktemp("resumed")
     with serving(agent(8, tools=2)) as server:
         spec = write(folder, server.base_url, {"react": {"tools": ["mine:note"], "turns": 40}})

@@ -1,4 +1,4 @@
-"""Whatever a server sends: an answer, or a ModelError. Whatever a solver asks: a body, or a ModelError."""
+"""Whatever a server sends: an answer, or a ModelError. Whatever a solver sends: a body, or a ModelError."""
 
 import copy
 from typing import Any

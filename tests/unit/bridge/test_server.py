@@ -26,7 +26,7 @@ SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="noth
 
 
 class FakeHost:
-    """Answers wishes when it is told to, and counts them."""
+    """Answers requests when the test says so, and counts them."""
 
     def __init__(self) -> None:
         self.wishes: list[BridgeRequest] = []

@@ -211,7 +211,7 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
 
 
 def test_each_of_several_requests_has_a_time_of_its_own() -> None:
-    """They share one timer: it goes on to the next, and begins anew when there was none."""
+    """They share one timer: it continues with the next, and begins anew when there was none."""
     server = Server()
 
     async def story(made: ConnectionPool) -> None:

@@ -23,7 +23,7 @@ def fail(paced: Pace, now: float, kind: Kind, retry_after: float | None = None, 
 
 
 def send_all(paced: Pace, seconds: float, tokens: float = 0.0) -> list[float]:
-    """Whoever sends as soon as it may, and is answered at once: when."""
+    """The times at which a client sends that sends as soon as it may and is answered at once."""
     now, sent = 0.0, []
     while now < seconds:
         wait = paced.wait(now)
@@ -151,7 +151,7 @@ def test_tokens_that_are_left_hold_the_line_too() -> None:
 
 
 def test_a_bucket_that_fills_steadily_is_used_as_fast_as_it_fills_and_never_refuses() -> None:
-    """The server: a hundred, ten more a second, told in every answer."""
+    """The server: a hundred, ten more a second, reported in every answer."""
     paced, now, level, filled_at, taken = pace(), 0.0, 100.0, 0.0, []
     while now < 60:
         wait = paced.wait(now)

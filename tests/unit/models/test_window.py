@@ -1,4 +1,4 @@
-"""How many at a time: soon as many as the server bears, seldom more, and never without end."""
+"""How many at a time: soon as many as the server can take, seldom more, and never without end."""
 
 import math
 
@@ -23,7 +23,7 @@ def test_nine_tenths_of_a_servers_capacity_are_used_after_a_few_round_trips(bear
 
 @pytest.mark.parametrize("bears", [3, 10, 50, 200, 400])
 def test_few_requests_are_wasted_on_refusals(bears: int) -> None:
-    """Once it is known how much the server bears, hardly any."""
+    """Once the capacity of the server is known, hardly any."""
     told = work(PaceLimits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
     late = sum(count for second, count in told.refused.items() if second >= 30)
     assert late <= 0.04 * told.per_second(30, SECONDS) * 30

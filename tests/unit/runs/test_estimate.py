@@ -1,4 +1,4 @@
-"""Estimates: what is told of a budget before anything is asked, and what jobs cost."""
+"""Estimates: what is reported about a budget before the first request, and what jobs cost."""
 
 from typing import Any
 

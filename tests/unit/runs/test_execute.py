@@ -188,7 +188,7 @@ def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None
 
 
 def test_a_run_whose_first_record_is_damaged_is_not_begun_anew_over_its_answers(tmp_path: Path) -> None:
-    """Nothing says any more what was asked: going on could mix two experiments."""
+    """Nothing says any more what was requested: a resume could mix two experiments."""
     go(tmp_path, given([Asked(rows=rows(3))]))
     cut_after(tmp_path, lambda kind, data: kind != "run.completed")
     path = Path(journal_folder(folder(tmp_path)), "000001.jsonl")

@@ -1,4 +1,4 @@
-"""A fork asks for nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
+"""A fork requests nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
 
 import asyncio
 import contextlib

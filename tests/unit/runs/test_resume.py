@@ -1,4 +1,4 @@
-"""Going on: what spec.yaml may say, which failed samples get new attempts, and what every resume leaves behind."""
+"""Resumes: what spec.yaml may say, which failed samples get new attempts, and what every resume leaves behind."""
 
 import os
 import re
@@ -250,7 +250,7 @@ def test_an_evaluation_change_is_reported_in_the_file_as_well(tmp_path: Path) ->
 
 
 class Moody:
-    """A model that fails for some questions, each in its own way, until it is mended."""
+    """A model that fails for some questions, each in its own way, until it is repaired."""
 
     def __init__(self, kinds: dict[str, Any]) -> None:
         self.kinds = kinds

@@ -1,4 +1,4 @@
-"""Tools as durable steps: done once, told again after a crash, and never blindly done twice."""
+"""Tools as durable steps: done once, delivered again after a crash, and never blindly done twice."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Failures that a solver saw it sees again; changed code goes on live; shutting down is not the solver's doing."""
+"""Failures that a solver saw it sees again; changed code continues live; shutting down is not the solver's doing."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, pref
 
 
 async def careful(ctx: Context) -> list[str]:
-    """Goes on with another question when one fails."""
+    """Continues with another question when one fails."""
     told = []
     for question in ("good 1", "bad", "good 2"):
         try:
@@ -165,7 +165,7 @@ def test_a_call_that_waits_for_its_replay_at_our_shutdown_is_cancelled_too() -> 
 
 
 def test_an_attempt_that_has_ended_sends_nothing_more() -> None:
-    """A branch that the solver left behind must not go on spending in the background."""
+    """A branch that the solver left behind must not keep spending in the background."""
 
     async def story() -> list[str]:
         journal, world = MemoryJournal(), World()

@@ -1,4 +1,4 @@
-"""Files in messages: which part a file becomes, and where it stands."""
+"""Files in messages: which part a file becomes, and where it is placed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Steps are told in the order of the journal, live and replayed, and nothing is asked too early."""
+"""Steps are delivered in the order of the journal, live and replayed, and nothing is requested too early."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ from tests.unit.solve.stage import World, play, prefixes, say
 
 
 async def all_at_once(ctx: Context, count: int = 5) -> list[str]:
-    """The answers in the order in which the branches were told."""
+    """The answers in the order in which the branches received them."""
     told: list[str] = []
 
     async def branch(number: int) -> None:
@@ -49,7 +49,7 @@ def test_what_was_recorded_is_delivered_before_any_request() -> None:
 
 
 def test_nothing_is_sent_while_the_sample_still_requests_something_recorded() -> None:
-    """`c` was in flight at the kill. It is asked only when the chain a, b, d, which was recorded, has been told."""
+    """`c` was in flight at the kill. It is requested only after the recorded chain a, b, d was delivered."""
     log: list[str] = []
 
     async def solve(ctx: Context) -> None:
@@ -74,7 +74,7 @@ def test_nothing_is_sent_while_the_sample_still_requests_something_recorded() ->
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 20.0, 600.0])
 def test_a_branch_that_sleeps_before_its_request_is_waited_for(seconds: float) -> None:
-    """The sleeper's answer was recorded first: whoever is told at once would see another order."""
+    """The sleeper's answer was recorded first: with immediate delivery the order would differ."""
 
     async def solve(ctx: Context) -> list[str]:
         told: list[str] = []
@@ -119,7 +119,7 @@ def test_a_race_that_a_sleeping_branch_has_won_is_won_by_it_again() -> None:
 
 
 def test_a_hedge_that_was_never_sent_is_not_sent_in_the_replay() -> None:
-    """The first call answers before the hedge is due; the recorded answer is told at once."""
+    """The first call answers before the hedge is due; the recorded answer is delivered at once."""
 
     async def solve(ctx: Context) -> str:
         async def hedge() -> str:

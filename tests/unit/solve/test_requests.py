@@ -34,7 +34,7 @@ def read_back(recorded: Sequence[RecordedStep]) -> list[list[Message]]:
 
 
 async def converse(ctx: Context, name: str, turns: int) -> None:
-    """After each answer the speaker works for a while, as with a tool; meanwhile the others are told theirs."""
+    """After each answer the speaker works for a while, as with a tool; meanwhile the others receive theirs."""
     messages: list[Message] = [{"role": "system", "content": f"you are {name}"}]
     for turn in range(turns):
         messages.append({"role": "user", "content": f"{name} turn {turn} " + "long " * 40})
@@ -200,7 +200,7 @@ def test_tools_are_referred_to_after_a_replay_and_never_those_of_a_request_that_
 
 
 def changed(chance: random.Random, messages: list[Any]) -> list[Any]:
-    """As a solver goes on: more at the end, something in place, something taken away, or nothing."""
+    """As a solver continues: more at the end, something in place, something taken away, or nothing."""
     new = {"role": "user", "content": chance.choice(["a", "b", 1, 1.0, True, None, ["a"], "ä"])}
     what = chance.randrange(6)
     if what < 3 or not messages:

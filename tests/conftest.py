@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import gc
 import itertools
 import os
 import sys
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first = slow[worker::workers]
         ordered += [*first, *itertools.islice(others, count - len(first))]
     items[:] = ordered
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests, half a million objects, out of garbage collections: 3 percent of the CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

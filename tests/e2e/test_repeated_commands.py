@@ -241,8 +241,20 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return run_and_mirror(tmp_path_factory.mktemp("cut"), keep=finished_so_far(8))
 
 
-@pytest.mark.parametrize("moment", RECOVERY_MOMENTS)
-@pytest.mark.parametrize("source", RECOVERIES)
+QUICK_RECOVERIES = {
+    *(("a mirror", moment) for moment in RECOVERY_MOMENTS),
+    *((source, "when it has its name") for source in RECOVERIES),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "moment"),
+    [
+        pytest.param(source, moment, marks=() if (source, moment) in QUICK_RECOVERIES else pytest.mark.long)
+        for source in RECOVERIES
+        for moment in RECOVERY_MOMENTS
+    ],
+)
 def test_a_recovery_that_is_killed_is_finished_by_the_same_command(
     cut: Kept, tmp_path: Path, source: str, moment: str
 ) -> None:

@@ -158,7 +158,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     return course
 
 
-@pytest.mark.parametrize("name", GARBAGE)
+QUICK_GARBAGE = ("half", "not UTF-8", "a far time", "a far process", "another host")
+"""Of bytes that cannot be read and of absurd values; tests/unit/journal/test_lease.py reads the others too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_GARBAGE else pytest.mark.long) for name in GARBAGE]
+)
 def test_a_lease_that_says_nonsense_is_never_a_traceback(killed: Stage, tmp_path: Path, name: str) -> None:
     course = Stage(tmp_path / "copy")
     shutil.copytree(killed.folder, course.folder)

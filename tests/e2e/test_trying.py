@@ -71,9 +71,9 @@ def refused(done: Done, *named: str) -> None:
     [
         ["--limit", "1"],
         ["--sample", "s0003", "--sample", "s0001"],
-        ["--task", "two"],
-        ["--model", "b"],
-        ["--model", "a"],
+        pytest.param(["--task", "two"], marks=pytest.mark.long),
+        pytest.param(["--model", "b"], marks=pytest.mark.long),
+        pytest.param(["--model", "a"], marks=pytest.mark.long),
         ["--limit", "2", "--task", "one", "--model", "b", "--sample", "s0002"],
     ],
     ids=" ".join,

@@ -143,8 +143,11 @@ def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         go(tmp_path, wide(told))
 
 
-@settings(max_examples=40, deadline=None)
-@drawn_from(text=st.text(min_size=1).filter(lambda text: "${" not in text))
+DESCRIPTIONS = st.text(min_size=1).filter(lambda text: "${" not in text)
+
+
+@settings(max_examples=10, deadline=None)
+@drawn_from(text=DESCRIPTIONS)
 @example("line\x85separated")
 @example("line\u2028separated\u2029here")
 @example("text\n# Format 99\n")
@@ -155,7 +158,20 @@ def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_whatever_a_description_says_the_file_that_was_written_is_accepted(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
-    store, told = tmp_path_factory.mktemp("described"), Told()
+    accept_description(tmp_path_factory.mktemp("described"), text)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None)
+@drawn_from(text=DESCRIPTIONS)
+def test_whatever_any_description_says_the_file_that_was_written_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    accept_description(tmp_path_factory.mktemp("described"), text)
+
+
+def accept_description(store: Path, text: str) -> None:
+    told = Told()
     wanted = wide(told, count=1, description=text)
     go(store, wanted)
     raw = spec_file(store).read_bytes()

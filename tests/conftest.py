@@ -28,7 +28,6 @@ SLOWEST = (
     "e2e/test_full_disk.py::test_it_waits_and_two_signals_end_it_and_it_continues_when_there_is_space",
     "e2e/test_ten_lines.py::test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not",
     "property/test_resumed_runs.py::test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go",
-    "unit/runs/test_resume.py::test_whatever_a_description_says_the_file_that_was_written_is_accepted",
     "security/test_forged_records.py::test_no_command_is_fooled_by_forged_records",
     "e2e/test_guide.py::test_everything_on_a_page_does_what_the_page_says[tutorial.md]",
     "e2e/test_chaos.py::test_a_run_through_storms_and_kills_comes_to_what_was_foretold",

@@ -108,7 +108,7 @@ def test_two_runs_are_compared_on_the_keys_that_both_have(tmp_path: Path) -> Non
     assert "sums numeric, one and two: compared on 4 keys of 4 samples; 2 only in one" in told
 
 
-def test_keys_without_a_score_are_left_out_and_why_is_told(tmp_path: Path) -> None:
+def test_keys_without_a_score_are_left_out_and_why_is_reported(tmp_path: Path) -> None:
     """Two refuses a key; its scorer breaks on another answer, and says nothing of a third."""
     (tmp_path / "fussy.py").write_text(
         "import holdfast.models\n"
@@ -133,7 +133,7 @@ def test_keys_without_a_score_are_left_out_and_why_is_told(tmp_path: Path) -> No
     assert "left out of two: 1 failed, 1 scorer failed, 1 no score" in told
 
 
-def test_rows_that_differ_are_told(tmp_path: Path) -> None:
+def test_rows_that_differ_are_reported(tmp_path: Path) -> None:
     made(tmp_path, "one")
     path = write_spec(tmp_path)
     data = tmp_path / "sums.jsonl"
@@ -154,7 +154,7 @@ def test_equal_runs_show_no_change_and_no_doubt(two_runs: Path) -> None:
     assert [(each["changed"], each["p"], each["effect"]) for each in found["comparisons"]] == [([], 1.0, None)]
 
 
-def test_other_scorers_of_the_same_name_are_told(tmp_path: Path) -> None:
+def test_other_scorers_of_the_same_name_are_reported(tmp_path: Path) -> None:
     made(tmp_path, "one")
     made(tmp_path, "two", task={"scorers": [{"numeric": {"tolerance": 100}}]})
     found = compared(tmp_path, "one", "two")
@@ -213,6 +213,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("one", "two", "--evaluation", "nope"), "has no evaluation"),
     ],
 )
-def test_what_cannot_be_compared_is_told(two_runs: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_compared_is_reported(two_runs: Path, arguments: tuple[str, ...], said: str) -> None:
     done = call("compare", *arguments, "--store", two_runs / "runs", cwd=two_runs)
     assert (done.code, said in done.err) == (2, True), done.said

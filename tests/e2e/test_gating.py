@@ -63,7 +63,7 @@ def test_a_difference_whose_whole_interval_is_below_it_is_worse(store: Path) -> 
     assert "not passed: the difference to the baseline is below -0.1 at confidence 0.95" in done.out
 
 
-def test_not_enough_data_fails_unless_it_may_pass_and_what_is_needed_is_told(store: Path) -> None:
+def test_not_enough_data_fails_unless_it_may_pass_and_what_is_needed_is_reported(store: Path) -> None:
     arguments = ("two", "--baseline", "one", "--margin", "0.01")
     found = verdict(store, 7, *arguments)
     spread = steps(store, "two").std(ddof=1)
@@ -195,6 +195,6 @@ def test_a_part_of_the_samples_does_not_pass(tmp_path: Path) -> None:
         (("one", "--baseline", "nope", "--margin", "0.1"), "nope"),
     ],
 )
-def test_what_makes_no_sense_is_told(store: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense_is_reported(store: Path, arguments: tuple[str, ...], said: str) -> None:
     done = gated(store, *arguments)
     assert (done.code, said in done.err) == (2, True), done.said

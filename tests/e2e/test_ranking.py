@@ -118,6 +118,6 @@ def test_it_can_be_written_as_markdown_and_csv(store: Path) -> None:
         (("r", "--format", "cvs"), "did you mean 'csv'?"),
     ],
 )
-def test_what_cannot_be_ranked_is_told(store: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_ranked_is_reported(store: Path, arguments: tuple[str, ...], said: str) -> None:
     done = ranked(store, *arguments)
     assert (done.code, said in done.err) == (2, True), done.said

@@ -120,7 +120,7 @@ def test_without_the_field_a_report_is_what_it_was(tmp_path: Path) -> None:
     assert cell["scorers"][0]["summary"]["mean"] == pytest.approx(np.mean(list(RIGHT.values())), abs=CLOSE)
 
 
-def test_a_sample_with_too_few_scores_has_no_part_and_is_told(tmp_path: Path) -> None:
+def test_a_sample_with_too_few_scores_has_no_part_and_is_reported(tmp_path: Path) -> None:
     said = {"a": ["1", "0"], "b": ["1", "oops"], "c": ["0", "0"]}
     path = write_known(tmp_path, {"one": said}, {"m": "one"}, scorers=["talk:mark"], reduce=["mean", "pass@2"])
     done = call("run", path, "--id", "one", "--store", tmp_path / "runs", cwd=tmp_path)

@@ -86,7 +86,7 @@ def test_a_finished_run_is_asked_nothing(store: Path, server: ModelServer) -> No
     assert shown("whole", store)["evaluations"] == EXPECTED["whole"]["show"]["evaluations"]
 
 
-def test_a_killed_run_asks_only_what_has_no_answer(store: Path, server: ModelServer) -> None:
+def test_a_killed_run_requests_only_what_has_no_answer(store: Path, server: ModelServer) -> None:
     continued(store.parent, server, "cut")
     assert sorted(digests(server.requests())) == LEFT
     assert [(each["output"], each["scores"]) for each in exported("cut", store)] == [

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         duration,
         failure_lines,
         group_lines,
+        left_out_lines,
         marked_lines,
         report_table,
         retry_lines,
@@ -90,8 +91,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
             "tables": (
-                "anomaly_lines cost_sentences duration failure_lines group_lines marked_lines report_table "
-                "retry_lines short tokens"
+                "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
+                "report_table retry_lines short tokens"
             ),
             "text": (
                 "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
@@ -147,6 +148,7 @@ __all__ = [
     "jobs_text",
     "judges_of",
     "judgings_of",
+    "left_out_lines",
     "lines_of",
     "marked_lines",
     "money",

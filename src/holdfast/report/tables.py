@@ -172,10 +172,8 @@ def reading_lines(cells: Sequence[CellReport]) -> Iterator[str]:
     """
     yield from method_lines(cells)
     for cell in cells:
-        place = f"{cell.task}/{cell.model}"
-        for scorer in cell.scorers:
-            yield from (f"{place}: {line}" for line in missing_lines(cell, scorer))
-        yield from (f"{place}: {each}" for each in cell.agreement)
+        yield from left_out_lines([cell])
+        yield from (f"{cell.task}/{cell.model}: {each}" for each in cell.agreement)
         yield from group_lines([cell])
     unknown = dict.fromkeys(
         each.scorer
@@ -198,8 +196,14 @@ def method_lines(cells: Iterable[CellReport]) -> Iterator[str]:
         yield f"95% intervals: {method}"
 
 
-def missing_lines(cell: CellReport, scorer: ScorerReport) -> Iterator[str]:
+def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     """Which planned answers are not part of a mean, and what it would be with all of them wrong or right."""
+    for cell in cells:
+        for scorer in cell.scorers:
+            yield from (f"{cell.task}/{cell.model}: {line}" for line in _missing_lines(cell, scorer))
+
+
+def _missing_lines(cell: CellReport, scorer: ScorerReport) -> Iterator[str]:
     if scorer.plain and scorer.missing and scorer.summary.n:
         whole = scorer.summary.n + sum(scorer.missing.values())
         marks = [f"{count} {mark}" for mark, count in cell.marks.items()]

@@ -181,7 +181,8 @@ def draw(data: PlotData, image: str = "png") -> Iterator[Plot]:
         points = [each for each in data.points if each.scorer == scorer and each.summary.mean is not None]
         if points:
             method = _method(each.summary for each in points)
-            yield _drawn("scores", scorer, "scores, with 95% intervals", image, partial(_scores, points), method)
+            what = "scores, with 95% intervals" if method else "scores, without intervals"
+            yield _drawn("scores", scorer, what, image, partial(_scores, points), method)
         priced = [each for each in points if each.dollars is not None]
         if priced:
             method = _method(each.summary for each in priced)

@@ -82,12 +82,8 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_line(line)
     cells = report.cells
     damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
-    for line in (
-        *left_out_lines(cells),
-        *group_lines(cells),
-        *marked_lines(cells),
-        *anomaly_lines(report, place.command),
-    ):
+    left_out = left_out_lines(cells) if summary.status != "running" else ()  # most samples of a live run are unfinished
+    for line in (*left_out, *group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
         print_line(line, "yellow")
     for line in (*failure_lines(cells), *damage):
         print_line(line, "red")

@@ -5,15 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.records import Anomaly, Draft, Line
-
-
-class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where a record is: its number, its segment and the offset of its first byte (of uncompressed bytes)."""
-
-    n: int
-    segment: int
-    offset: int
+from holdfast.records import Anomaly, Draft, Line, Position
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):

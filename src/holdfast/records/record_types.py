@@ -42,6 +42,14 @@ _KNOWN = frozenset(
 )
 
 
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """Where a record is: its number, its segment and the offset of its first byte (of uncompressed bytes)."""
+
+    n: int
+    segment: int
+    offset: int
+
+
 class Fence(msgspec.Struct, frozen=True):
     """The last record of the previous segment that counts. Bytes of that segment behind `bytes` are void."""
 

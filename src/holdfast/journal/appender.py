@@ -25,8 +25,7 @@ from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailed
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.ownership.lock import CHECK_SECONDS, Lock
 from holdfast.journal.paths import segment_path
-from holdfast.journal.positions import Position
-from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, seed_of
+from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Position, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}

@@ -18,7 +18,7 @@ import shlex
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -39,9 +39,9 @@ from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
-from holdfast.journal.positions import Damage, Position
+from holdfast.journal.positions import Damage
 from holdfast.journal.sealing import Sealer, seal
-from holdfast.records import Draft, Durations, Fence
+from holdfast.records import Draft, Durations, Fence, Position
 
 QUEUE_BYTES = 64 * 1024 * 1024
 _SPACE_PAUSE_SECONDS = 1.0
@@ -126,9 +126,10 @@ class _QueueSpace:
         """Take room for a record, if there is some; else `await wait()` for it. Not if others wait: a small record must
         not overtake a large one.
         """
-        if self._waiters or not self.is_open or not self._fits(size):
+        taken = self._taken + size
+        if self._waiters or not self.is_open or (taken > self._bytes_max and self._taken):
             return False
-        self._taken += size
+        self._taken = taken
         return True
 
     async def wait(self, size: int) -> None:
@@ -235,17 +236,25 @@ class Writer:
         """
         return (None, 0.0) if self.mirror is None else (self.mirror.mirrored, self.mirror.behind_seconds)
 
-    async def append(self, record: Draft) -> Position:
-        """Save a record and return its position when it is durable. Waits first if the queue is full.
+    def append(self, record: Draft) -> Awaitable[Position]:
+        """Save a record. Await the result: it is the position, once the record is durable.
 
-        Cancelling it while it waits for space in the queue saves nothing. Cancelled later, the record is still saved.
+        Waits first if the queue is full. Cancelling it then saves nothing. Cancelled later, the record is still saved.
+        Not `async`: usually there is room, and then the caller awaits the acknowledgement itself.
         """
-        began = time.monotonic()
         if not self._space.take(record.size):
-            if self._space.is_open:
-                await self._space.wait(record.size)
-            if not self._space.is_open:
-                raise self._refusal()
+            return self._append_later(record)
+        acknowledged: asyncio.Future[Position] = asyncio.Future(loop=self._loop)
+        self._thread.put((record, acknowledged, time.monotonic()))
+        return acknowledged
+
+    async def _append_later(self, record: Draft) -> Position:
+        """Wait for room in the queue, then append."""
+        began = time.monotonic()
+        if self._space.is_open:
+            await self._space.wait(record.size)
+        if not self._space.is_open:
+            raise self._refusal()
         acknowledged: asyncio.Future[Position] = asyncio.Future(loop=self._loop)
         self._thread.put((record, acknowledged, began))
         return await acknowledged

@@ -11,7 +11,7 @@ from holdfast.models.credentials import Guard, GuardedProvider, credentials_of
 from holdfast.models.opening import identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch
+from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch, clock_of
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
     POLICIES,
@@ -58,6 +58,7 @@ __all__ = [
     "Stopwatch",
     "UnknownProviderError",
     "ask",
+    "clock_of",
     "count_message_tokens",
     "count_tokens",
     "credentials_of",

@@ -13,7 +13,18 @@ from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
 from holdfast.records.line import Draft, draft, is_time
 from holdfast.records.record_types import Anomaly, Segment
-from holdfast.records.samples import Answer, Count, Message, Mode, Ordinal, Row, Seconds, Total, Usage
+from holdfast.records.samples import (
+    TEXT_ONCE_CHARACTERS,
+    Answer,
+    Count,
+    Message,
+    Mode,
+    Ordinal,
+    Row,
+    Seconds,
+    Total,
+    Usage,
+)
 
 
 class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -533,7 +544,7 @@ def draft_fact(kind: str, data: msgspec.Struct, key: str | None) -> Draft:
 def as_stored(data: Fact) -> Fact:
     """The same fact with its answer, if it has one, as a record stores it. Only for encoding."""
     answer = getattr(data, "answer", None)
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, Answer) or (type(answer.text) is str and len(answer.text) < TEXT_ONCE_CHARACTERS):
         return data
     stored = answer.as_stored()
     return data if stored is answer else msgspec.structs.replace(data, answer=stored)

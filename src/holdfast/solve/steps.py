@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.journal import Journal
-from holdfast.models import AskFailedError, ModelCall, Stopwatch, current_call
+from holdfast.models import AskFailedError, ModelCall, Stopwatch, clock_of, current_call
 from holdfast.records import (
     Answer,
     Failure,
@@ -111,7 +111,10 @@ class GenerateCall(ModelCall):
         key: str,
         store: Callable[[RequestMessages], StoredRequest],
     ) -> None:
-        super().__init__(request.messages, params, tools, key)
+        self.messages = request.messages  # like `ModelCall`, without a call of its own: once for every request
+        self.params = params
+        self.tools = tools
+        self.key = key
         self.request = request
         self._store = store
 
@@ -162,9 +165,10 @@ class Steps:
     ) -> None:
         """`loop`: the running one, if the caller knows it; get_running_loop is a system call (getpid)."""
         self._scope = scope
+        self.key = scope.key
         self._journal = journal
         self._loop = loop or asyncio.get_running_loop()
-        self._clock = self._loop.time
+        self._clock = clock_of(self._loop)
         self.watch = Stopwatch(self._clock)
         self._counts: dict[str, int] = {}
         self._callers: set[asyncio.Task[object]] = set()
@@ -397,10 +401,6 @@ class Steps:
         finally:
             self._programs -= 1
             self.moved = self._clock()
-
-    @property
-    def key(self) -> str:
-        return self._scope.key
 
     def be_patient(self) -> None:
         """Expect requests from threads and other processes."""

@@ -6,10 +6,19 @@ duration depends on how busy a model is. Code that delays a request finds the sa
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 
 from holdfast.models.call import ModelCall, current_call
+
+
+@functools.lru_cache(1)
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The clock of an event loop. That of asyncio's own loops is `time.monotonic` behind a method: every sample looks
+    at it several times, so the method is left out. Cached for the same reason.
+    """
+    return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 class Stopwatch:

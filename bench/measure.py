@@ -83,7 +83,7 @@ def take_turns(rounds: int, contestants: Mapping[str, Callable[[], Result]]) -> 
     """
     results: dict[str, list[Result]] = {name: [] for name in contestants}
     for number in range(rounds):
-        for name in contestants if number % 2 == 0 else reversed(contestants):
+        for name in sorted(contestants, reverse=number % 2 == 1):
             gc.collect()
             results[name].append(contestants[name]())
     return results

@@ -523,7 +523,7 @@ class Engine:
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:
         """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
-        cells = (each for each in self._job.cells if _is_of(each, task, model))
+        cells = (each for each in self._job.cells if (each.task, each.model) == (task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
         health = CellHealth(partial(self._stop_cell, task, model), has_answers)
         limited = self.budget.limit
@@ -532,10 +532,6 @@ class Engine:
             if role not in self._judges:
                 models[role] = limited(("", role), client.handle(files, health))
         return models
-
-
-def _is_of(cell: Cell, task: str, model: str) -> bool:
-    return cell.task == task and cell.model == model
 
 
 def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:

@@ -260,10 +260,7 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
                 score, seconds = msgspec.structs.replace(score, seconds=round(seconds, 4)), 0.0  # with the first
             given.append(score)
     given[-1] = msgspec.structs.replace(given[-1], last=True)
-    records: list[Draft] = []
-    for score in given:
-        records.append(_draft(score, ticket.key, trusted=True))  # noqa: PERF401 - a comprehension is a call more
-    return records
+    return [_draft(each, ticket.key, trusted=True) for each in given]
 
 
 async def score_all(

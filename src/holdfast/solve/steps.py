@@ -111,10 +111,7 @@ class GenerateCall(ModelCall):
         key: str,
         store: Callable[[RequestMessages], StoredRequest],
     ) -> None:
-        self.messages = request.messages  # like `ModelCall`, without a call of its own: once for every request
-        self.params = params
-        self.tools = tools
-        self.key = key
+        super().__init__(request.messages, params, tools, key)
         self.request = request
         self._store = store
 
@@ -140,7 +137,6 @@ class Steps:
     """Announcements made in this scope."""
     _replay: ReplayOrder | None = None
     _unsure: Collection[Identity] = ()
-    _in_flight = 0
     _programs = 0
     _turn: asyncio.Lock | None = None  # created when two calls are in flight
     _settling: "set[asyncio.Task[None]] | None" = None
@@ -244,8 +240,9 @@ class Steps:
                 await self._loop.create_future()  # until `close` cancels it
             is_live = True
             self._live += 1
-            self._in_flight += 1
-            self.watch.begin()
+            self.watch.asked += 1
+            if self.watch.holding:
+                self.watch.update()
             started = self.moved = self._clock()
             if call is not None:
                 call.begin(started, self.watch)
@@ -257,7 +254,7 @@ class Steps:
             record, copy = checked("step", step, self._scope.key)
             # Durable when this returns. Only then may the solver see it.
             position = await self._journal.append(record)
-            if self._in_flight > 1 or self._turn is not None:
+            if self.watch.asked > 1 or self._turn is not None:
                 await self._wait_for_turn()
         except asyncio.CancelledError:
             if is_live:
@@ -287,9 +284,10 @@ class Steps:
         return caller
 
     def _end_call(self) -> None:
-        self.watch.end()
-        self._in_flight -= 1
-        if self._quiet is not None and not self._in_flight and not self._quiet.done():
+        self.watch.asked -= 1
+        if self.watch.holding:
+            self.watch.update()
+        if self._quiet is not None and not self.watch.asked and not self._quiet.done():
             self._quiet.set_result(None)
 
     def _deliver(self, n: int, step: Step, copy: Step, meters: Sequence[StepMeter]) -> TakenStep:
@@ -381,7 +379,7 @@ class Steps:
         watchdog does not take the wait for a stall.
         """
         replayed = 0 if self._replay is None else self._replay.waiting
-        return self._in_flight + replayed + self._programs + self._draining
+        return self.watch.asked + replayed + self._programs + self._draining
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -414,7 +412,7 @@ class Steps:
     async def finish(self) -> None:
         """Start no new calls, and wait until those under way are recorded: they are paid for."""
         self.drain()
-        if self._in_flight:
+        if self.watch.asked:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 

@@ -43,7 +43,7 @@ def calls_of_a_run(store: Path, samples: int) -> int:
         asyncio.run(hello(store, samples))
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type] # documented to be allowed
+        threading.setprofile(None)
     return next(calls)
 
 

@@ -212,7 +212,7 @@ class WriterThread:
         self._lock = lock
         self._folder = folder
         self._hooks = hooks
-        self._queue: list[Queued] = []
+        self._queue: list[Queued] = []  # shared with the event loop: each operation on it is atomic
         self._in_hand: list[Queued] = []
         # A lock as a signal: released by `_signal`, acquired by the thread before it sleeps. `_is_signalled` saves the
         # event loop a release for every record but the first of a batch.

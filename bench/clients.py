@@ -3,8 +3,11 @@ flight: Holdfast (a fixed number at a time, and adaptive), a bare aiohttp loop, 
 save nothing, and inspect-ai, if HOLDFAST_INSPECT names its `inspect` command (with `openai` installed beside it). The
 last two are given fewer samples. Then Holdfast's memory with 5,000 in flight.
 
-Every contestant has a process of its own. Their rates are told as parts of the bare loop's of the same round. What is
-counted begins when their modules are imported, except for inspect-ai: of that, all of the process.
+Every contestant has a process of its own. Their rates are shown as shares of the bare loop's of the same round, for all
+samples and for the second half of them: `adaptive` finds its number of connections in the first half. What is counted
+begins when their modules are imported, except for inspect-ai: of that, all of the process.
+
+Targets: 0.95 of the bare loop, of all samples with a fixed number, of the second half with `adaptive`.
 """
 
 import asyncio
@@ -13,21 +16,24 @@ import importlib
 import resource
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
 from bench.inspect_peer import environment, inspect_command
-from bench.measure import Spread, scratch, take_turns
+from bench.measure import Spread, paired_ratio, scratch, take_turns
 from bench.outcome import Verdict, at_least, at_most, print_table, save
 from bench.processes import taken_by
 from holdfast.api import Task, run_async
+from holdfast.journal import Entry, Reader
 from holdfast.testing import Behaviour, start_server_process
 
 SAMPLES = 10_000
-ROUNDS = 2
+ROUNDS = 3
 IN_FLIGHT = (500, 2_000)
+TARGET = 0.95
 MOST_IN_FLIGHT = 5_000
 _ROOT = Path(__file__).resolve().parents[1]
 _FEWER = {"openai SDK": 1_000, "inspect-ai": 300}
@@ -52,6 +58,8 @@ class Took(msgspec.Struct, frozen=True):
     wall_seconds: float
     cpu_seconds: float
     peak_mb: float
+    later_per_second: float = 0.0
+    """Of the second half of the samples; 0 if not measured."""
 
     @property
     def per_second(self) -> float:
@@ -71,9 +79,12 @@ def main() -> list[Verdict]:
             took = _compared(server.base_url, at_once)
             figures[f"{at_once} in flight"] = took
             _show(at_once, took)
-            bare, ours = took["bare loop"], took["holdfast, fixed"]
-            ratio = Spread.of([mine.per_second / its.per_second for mine, its in zip(ours, bare, strict=True)]).median
-            verdicts.append(at_least(f"clients: rate / bare loop, {at_once} in flight", ratio, 0.85))
+            rates = {name: [each.per_second for each in found] for name, found in took.items()}
+            later = {name: [each.later_per_second for each in found] for name, found in took.items()}
+            fixed = paired_ratio(rates["holdfast, fixed"], rates["bare loop"]).median
+            adaptive = paired_ratio(later["holdfast, adaptive"], later["bare loop"]).median
+            verdicts.append(at_least(f"clients: fixed / bare loop, {at_once} in flight", fixed, TARGET))
+            verdicts.append(at_least(f"clients: adaptive / bare loop after its start, {at_once}", adaptive, TARGET))
         most = _measure("fixed", server.base_url, SAMPLES, MOST_IN_FLIGHT)
     figures[f"{MOST_IN_FLIGHT} in flight"] = {"holdfast, fixed": [most]}
     print(f"  {MOST_IN_FLIGHT:,} in flight: {most.peak_mb:.0f} MB, {most.cpu_microseconds:.0f} us of CPU a sample")
@@ -95,17 +106,21 @@ def _compared(base_url: str, at_once: int) -> dict[str, list[Took]]:
 
 def _show(at_once: int, took: dict[str, list[Took]]) -> None:
     bare = Spread.of([each.per_second for each in took["bare loop"]]).median
+    later = Spread.of([each.later_per_second for each in took["bare loop"]]).median
     rows = [
         [
             name,
             Spread.of([each.per_second for each in found]).show(),
             f"{Spread.of([each.per_second for each in found]).median / bare:.2f}",
+            f"{Spread.of([each.later_per_second for each in found]).median / later:.2f}",
             Spread.of([each.cpu_microseconds for each in found]).show(),
             Spread.of([each.peak_mb for each in found]).show(),
         ]
         for name, found in took.items()
     ]
-    print_table(f"{at_once} in flight", ["who", "samples / s", "to bare", "CPU us a sample", "peak MB"], rows)
+    print_table(
+        f"{at_once} in flight", ["who", "samples / s", "to bare", "second half", "CPU us a sample", "peak MB"], rows
+    )
 
 
 def _measure(what: str, base_url: str, samples: int, at_once: int) -> Took:
@@ -130,8 +145,9 @@ def _measure_inspect(base_url: str, at_once: int) -> Took:
     return Took(samples, taken.wall_seconds, taken.cpu_seconds, taken.peak_mb)
 
 
-async def _ask_bare(base_url: str, samples: int, at_once: int) -> None:
+async def _ask_bare(base_url: str, samples: int, at_once: int) -> list[float]:
     numbers = iter(range(samples))
+    ended: list[float] = []
     connector = aiohttp.TCPConnector(limit=at_once)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -140,14 +156,17 @@ async def _ask_bare(base_url: str, samples: int, at_once: int) -> None:
                 body = {"model": "m", "messages": [{"role": "user", "content": f"{number} + 1"}]}
                 async with session.post(f"{base_url}/chat/completions", json=body) as response:
                     (await response.json())["choices"][0]["message"]["content"]
+                ended.append(time.time())
 
         await asyncio.gather(*(work() for _ in range(at_once)))
+    return ended
 
 
-async def _ask_sdk(base_url: str, samples: int, at_once: int) -> None:
+async def _ask_sdk(base_url: str, samples: int, at_once: int) -> list[float]:
     from openai import AsyncOpenAI
 
     numbers = iter(range(samples))
+    ended: list[float] = []
     async with AsyncOpenAI(base_url=base_url, api_key="none", max_retries=10) as client:
 
         async def work() -> None:
@@ -156,17 +175,25 @@ async def _ask_sdk(base_url: str, samples: int, at_once: int) -> None:
                     model="m", messages=[{"role": "user", "content": f"{number} + 1"}]
                 )
                 assert asked.choices[0].message.content
+                ended.append(time.time())
 
         await asyncio.gather(*(work() for _ in range(at_once)))
+    return ended
 
 
-async def _ask_holdfast(base_url: str, samples: int, at_once: int, *, adaptive: bool) -> None:
+async def _ask_holdfast(base_url: str, samples: int, at_once: int, folder: str, *, adaptive: bool) -> None:
     rows = [{"id": number, "question": f"{number} + 1", "answer": number + 1} for number in range(samples)]
     task = Task("sums", rows, "{question}", scorers=["numeric"])
     model = {"name": "m", "provider": "openai", "model": "m", "base_url": base_url, "max_connections": at_once}
-    with scratch("store") as folder:
-        limits = {"samples": at_once}
-        await run_async(task, [{**model, "adaptive": adaptive}], id="r", store=folder, concurrency=limits)
+    limits = {"samples": at_once}
+    await run_async(task, [{**model, "adaptive": adaptive}], id="r", store=folder, concurrency=limits)
+
+
+def _times_in_journal(folder: str) -> list[float]:
+    """When each answer was saved."""
+    reader = Reader(str(next(Path(folder).rglob("journal"))))
+    entries = (each for each in reader.read() if isinstance(each, Entry) and each.line.t == "sample.finished")
+    return [datetime.fromisoformat(each.line.at).timestamp() for each in entries]
 
 
 def _be_child(what: str, base_url: str, samples: int, at_once: int) -> None:
@@ -174,15 +201,19 @@ def _be_child(what: str, base_url: str, samples: int, at_once: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if what == "sdk":
         importlib.import_module("openai")  # not counted
-    began, cpu = time.perf_counter(), time.process_time()
-    if what == "bare":
-        asyncio.run(_ask_bare(base_url, samples, at_once))
-    elif what == "sdk":
-        asyncio.run(_ask_sdk(base_url, samples, at_once))
-    else:
-        asyncio.run(_ask_holdfast(base_url, samples, at_once, adaptive=what == "adaptive"))
-    took = Took(samples, time.perf_counter() - began, time.process_time() - cpu, 0.0)
-    print(msgspec.json.encode(took).decode())
+    with scratch("store") as folder:
+        began, cpu = time.perf_counter(), time.process_time()
+        if what == "bare":
+            ended = asyncio.run(_ask_bare(base_url, samples, at_once))
+        elif what == "sdk":
+            ended = asyncio.run(_ask_sdk(base_url, samples, at_once))
+        else:
+            asyncio.run(_ask_holdfast(base_url, samples, at_once, folder, adaptive=what == "adaptive"))
+        wall, used = time.perf_counter() - began, time.process_time() - cpu
+        if what in {"fixed", "adaptive"}:
+            ended = _times_in_journal(folder)
+    half = len(ended) // 2
+    print(msgspec.json.encode(Took(samples, wall, used, 0.0, half / (ended[-1] - ended[-half - 1]))).decode())
 
 
 if __name__ == "__main__":

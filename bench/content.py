@@ -7,7 +7,7 @@ text compresses about as chat text does (random bytes would not; one repeated se
 import itertools
 import random
 
-from holdfast.records import draft, frame, seed_of
+from holdfast.records import draft, line_of, seed_of
 
 RUN_UID = "bench-run"
 _WORDS = 6000
@@ -62,5 +62,4 @@ def key(ordinal: int) -> str:
 def ready_line(data: Payload, ordinal: int) -> bytes:
     """The very bytes that the journal writes for a record, for contestants that are given them ready-made."""
     record = draft("step", data, key(ordinal))
-    head, tail, _ = frame(record, ordinal + 1, b"2024-06-07T08:09:10.123456Z", seed_of(RUN_UID))
-    return head + record.d + tail
+    return line_of(record, ordinal + 1, b"2024-06-07T08:09:10.123456Z", seed_of(RUN_UID))

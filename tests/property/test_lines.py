@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.records import Draft, Line, draft, frame, parse, seed_of
+from holdfast.records import Draft, Fence, Line, Position, draft, frame, parse, seed_of
 from tests.journals import bytes_of
 
 AT = b"2024-01-01T00:00:00.000000Z"
@@ -28,8 +28,11 @@ drafts = st.builds(draft, kinds, objects, keys)
 
 
 def line_of(record: Draft, n: int, seed: int = SEED) -> bytes:
-    head, tail, _ = frame(record, n, AT, seed)
-    return head + record.d + tail
+    buffers, positions, tip = frame([record], Fence(1, 7, n - 1, ""), AT, seed)
+    line = b"".join(buffers)
+    assert positions == [Position(n, 1, 7)]
+    assert tip == Fence(1, 7 + len(line), n, line[-19:-3].decode())
+    return line
 
 
 @st.composite

@@ -18,7 +18,7 @@ from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Entry, Reader, frames, seal, verify
 from holdfast.journal.frames import read_table
 from holdfast.journal.opening import Opened
-from holdfast.records import frame, seed_of
+from holdfast.records import line_of, seed_of
 from tests.journals import QUICK, UID, flipped, note, open_journal, plain_numbers, read_all, unpacked
 
 KEY = re.compile(rb'"k":"([^"]*)"')
@@ -85,8 +85,7 @@ class JournalMachine(RuleBasedStateMachine):
         for index in range(count):
             key = self.new_key()
             self.unpromised.add(key)
-            head, tail, _ = frame(note(key), tip.n + 1 + index, AT, seed_of(UID))
-            batch += head + note(key).d + tail
+            batch += line_of(note(key), tip.n + 1 + index, AT, seed_of(UID))
         with open(os.path.join(self.folder, f"{tip.segment:06d}.jsonl"), "ab") as file:
             file.write(batch[:left])
 

@@ -22,7 +22,7 @@ from yarl import URL
 from holdfast.bridge import server
 from holdfast.datasets import open_rows, readers
 from holdfast.errors import DamagedError, DataError, SpecError
-from holdfast.journal.positions import Position
+from holdfast.journal import Position
 from holdfast.models import ModelError
 from holdfast.models.http import bodies, connection
 from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response

@@ -59,7 +59,7 @@ class AnomalyScan:
             for cell in self._cells:
                 work = self._works[cell.task]
                 expected = expected_by_model(self._spec, work.task)[cell.model]
-                tickets = Tickets(self._run, cell, self._spec, work, lambda ordinal: True).all()
+                tickets = Tickets(self._run, cell, self._spec, work).all()
                 for row in index.answers("finished", cell.first, cell.count):
                     if row.looked == ANOMALIES_VERSION and not everything:
                         continue

@@ -296,11 +296,11 @@ class Engine:
 
     def _start_workers(self, cell: Cell) -> None:
         done, failed = self._fold.finished, self._fold.failed
+        is_open = None  # all are, in a new run
+        if done.count or failed.count:
+            is_open = lambda ordinal: ordinal not in done and ordinal not in failed  # noqa: E731
         work = self._job.works[cell.task]
-        tickets = Tickets(
-            self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done and ordinal not in failed
-        )
-        self._tickets[cell.first] = tickets
+        self._tickets[cell.first] = Tickets(self._job.run, cell, self._job.spec, work, is_open)
         self._worker_counts[cell.first] = 0
         self._spawn_workers(cell)
 
@@ -337,14 +337,15 @@ class Engine:
         trails, progress = self._fold.trails, self._progress
         inside.set(True)  # from here on the user's code may run in this task
         more = True
-        while more and not self._is_over(cell):
+        while more:
             if not task.take():  # before the place of the run: a worker that waits here must not hold one
                 await task.wait()
             try:
                 if not places.take():
                     await places.wait()
                 try:
-                    ticket = None if self._is_over(cell) else tickets.at_hand() or await tickets.next()
+                    is_over = self._stopping or (cell.task, cell.model) in self.stopped_cells
+                    ticket = None if is_over else tickets.at_hand() or await tickets.next()
                     if ticket is None:
                         more = False
                         continue
@@ -360,9 +361,6 @@ class Engine:
                     places.give_back()
             finally:
                 task.give_back()
-
-    def _is_over(self, cell: Cell) -> bool:
-        return self._stopping or (cell.task, cell.model) in self.stopped_cells
 
     def _stop_cell(self, task: str, model: str, why: str) -> None:
         """Begin nothing more in a cell whose model cannot be used, and leave its samples unfinished. Samples that were
@@ -525,7 +523,7 @@ class Engine:
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:
         """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
-        cells = (each for each in self._job.cells if _is_of(each, task, model))
+        cells = (each for each in self._job.cells if (each.task, each.model) == (task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
         health = CellHealth(partial(self._stop_cell, task, model), has_answers)
         limited = self.budget.limit
@@ -534,10 +532,6 @@ class Engine:
             if role not in self._judges:
                 models[role] = limited(("", role), client.handle(files, health))
         return models
-
-
-def _is_of(cell: Cell, task: str, model: str) -> bool:
-    return cell.task == task and cell.model == model
 
 
 def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:

@@ -29,6 +29,7 @@ from holdfast.engine.scoring import (
 )
 from holdfast.errors import BadRecordError
 from holdfast.journal import Journal, Position
+from holdfast.models import clock_of
 from holdfast.plan import PreparedTask
 from holdfast.records import (
     Answer,
@@ -360,7 +361,7 @@ class Sampler:
         loop = self._loop = self._loop or asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None
-        flight = InFlightSample(ticket.key, task, loop.time(), seconds)
+        flight = InFlightSample(ticket.key, task, clock_of(loop)(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight

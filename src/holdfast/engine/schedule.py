@@ -16,11 +16,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from holdfast.plan import PreparedTask, data_lines, planned_lines
+from holdfast.plan import DataLine, PreparedTask, data_lines, planned_lines
 from holdfast.records import Cell, Sample
 from holdfast.spec import Spec
 
 _AHEAD = 512
+IsOpen = Callable[[int], bool]
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -35,11 +36,12 @@ class Ticket(msgspec.Struct, frozen=True):
 class Tickets:
     """The keys of one cell that still need an answer, in plan order."""
 
-    def __init__(self, run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: Callable[[int], bool]) -> None:
+    def __init__(self, run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: IsOpen | None = None) -> None:
+        """`is_open`: whether a key still needs an answer; None if all do."""
         self.cell = cell
         self._stream = _tickets(run, cell, spec, work, is_open)
         self._ready: deque[Ticket] = deque()
-        self._filling = asyncio.Lock()
+        self._reading: asyncio.Future[None] | None = None
         self._empty = False
 
     def all(self) -> Iterator[Ticket]:
@@ -48,55 +50,55 @@ class Tickets:
 
     def at_hand(self) -> Ticket | None:
         """Return the next ticket if it has been read already, without waiting."""
+        if len(self._ready) < _AHEAD // 2 and self._reading is None and not self._empty:
+            self._reading = asyncio.ensure_future(self._read())  # before the last one is taken: no worker has to wait
         return self._ready.popleft() if self._ready else None
 
     async def next(self) -> Ticket | None:
         """Return the next ticket; None when none is left."""
-        while not self._ready:
-            async with self._filling:
-                if self._ready:
-                    break
-                if self._empty:
-                    return None
-                batch = await asyncio.to_thread(lambda: list(itertools.islice(self._stream, _AHEAD)))
-                self._empty = len(batch) < _AHEAD
-                self._ready.extend(batch)
-                if not batch:
-                    return None
-        return self._ready.popleft()
+        while (ticket := self.at_hand()) is None and self._reading is not None:
+            await asyncio.shield(self._reading)  # all workers wait for it: cancelling one must not cancel it
+        return ticket
+
+    async def _read(self) -> None:
+        batch = await asyncio.to_thread(lambda: list(itertools.islice(self._stream, _AHEAD)))
+        self._empty = len(batch) < _AHEAD
+        self._ready.extend(batch)
+        self._reading = None
 
 
-def _tickets(run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: Callable[[int], bool]) -> Iterator[Ticket]:
+def _tickets(run: str, cell: Cell, spec: Spec, work: PreparedTask, is_open: IsOpen | None) -> Iterator[Ticket]:
     """Walk the plan and the data side by side. Only the rows of open keys are decoded."""
-    rows = _rows(run, cell, spec, work)
-    number, make = next(rows, (0, None))
+    rows: Iterator[DataLine | _DatasetRow] = (
+        data_lines(run, cell) if spec.record_data else _rows_from_dataset(run, cell, spec, work)
+    )
+    row = next(rows, None)
     for line in planned_lines(run, cell):
-        while number < line.r:
-            number, make = next(rows)
-        if is_open(line.o):
-            assert make is not None
-            yield Ticket(line.o, line.k, make(), cell)  # a copy for each repeat: a solver may change its row
+        while row is not None and row.r < line.r:
+            row = next(rows)
+        if is_open is None or is_open(line.o):
+            assert row is not None
+            yield Ticket(line.o, line.k, row.sample(), cell)  # a copy for each repeat: a solver may change its row
 
 
-def _rows(run: str, cell: Cell, spec: Spec, work: PreparedTask) -> "Iterator[tuple[int, Callable[[], Sample]]]":
-    """Yield each row's number in the data file, and a function that makes its sample."""
-    if not spec.record_data:
-        yield from _rows_from_dataset(run, cell, spec, work)
-        return
-    for line in data_lines(run, cell):
-        yield line.r, line.sample
+class _DatasetRow(msgspec.Struct, frozen=True):
+    """A row of the user's data, with its number in the data file of the run."""
+
+    r: int
+    given: Sample
+
+    def sample(self) -> Sample:
+        return copy.deepcopy(self.given)
 
 
-def _rows_from_dataset(
-    run: str, cell: Cell, spec: Spec, work: PreparedTask
-) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+def _rows_from_dataset(run: str, cell: Cell, spec: Spec, work: PreparedTask) -> Iterator[_DatasetRow]:
     """With `record_data: false` the run holds only ids: take rows from the user's data, whose digests were checked."""
     given = work.samples(spec)
     for line in data_lines(run, cell):
         sample = next((each for each in given if each.id == line.id), None)
         if sample is None:
             return
-        yield line.r, lambda sample=sample: copy.deepcopy(sample)  # type: ignore[misc] # binds the loop's value
+        yield _DatasetRow(line.r, sample)
 
 
 LOADED_BYTES_MAX = 32 * 1024 * 1024

@@ -253,11 +253,12 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
             scores = None  # `score_all` runs it again, and turns the error into a failure of the scorer
         if scores is None:
             return None
-        given += _as_given(ticket.o, 0, setup.evaluation, scores)
         seconds = time.monotonic() - began
-        if seconds >= _SHORTEST_SECONDS:
-            first = len(given) - len(scores)
-            given[first] = msgspec.structs.replace(given[first], seconds=round(seconds, 4))
+        for name, each in scores.items():
+            score = ScoreGiven(ticket.o, 0, setup.evaluation, name, each.value, each.reason, each.metadata)
+            if seconds >= _SHORTEST_SECONDS:
+                score, seconds = msgspec.structs.replace(score, seconds=round(seconds, 4)), 0.0  # with the first
+            given.append(score)
     given[-1] = msgspec.structs.replace(given[-1], last=True)
     return [_draft(each, ticket.key, trusted=True) for each in given]
 

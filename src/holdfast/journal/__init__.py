@@ -77,7 +77,7 @@ from holdfast.journal.paths import (
     run_folder,
     segment_path,
 )
-from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, Position, unrecorded
+from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, unrecorded
 from holdfast.journal.reader import Reader
 from holdfast.journal.scan import SealedContent, SegmentContent, open_content
 from holdfast.journal.sealing import seal
@@ -85,6 +85,7 @@ from holdfast.journal.segments import is_whole_file, list_chain
 from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_copy_current, write_start
 from holdfast.journal.verification import Verification, describe, describe_voids, verify
 from holdfast.journal.writer import MirrorOptions, Writer, WriterOptions, open_writer
+from holdfast.records import Position
 
 __all__ = [
     "BEATS",

@@ -13,7 +13,6 @@ A crash leaves at most unacknowledged bytes at the end of the last segment, and 
 import asyncio
 import contextlib
 import errno
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +25,9 @@ from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailed
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.ownership.lock import CHECK_SECONDS, Lock
 from holdfast.journal.paths import segment_path
-from holdfast.journal.positions import Position
-from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Segment, draft, frame, numbered, seed_of
+from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Position, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-_COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_RECORDS = 4096
@@ -126,23 +123,7 @@ class Appender:
 
     def _frame(self, batch: Sequence[Draft], tip: Fence) -> tuple[list[bytes], list[Position], Fence]:
         at = datetime.fromtimestamp(self._hooks.clock(), UTC).isoformat(timespec="microseconds")[:-6].encode() + b"Z"
-        number, offset, n, check = tip.segment, tip.bytes, tip.n, tip.x
-        buffers: list[bytes] = []
-        small: list[bytes] = []
-        positions = []
-        for n, record, follows in numbered(batch, tip.n):
-            head, tail, check = frame(record, n, at, self._seed)
-            if not follows:
-                positions.append(Position(n, number, offset))
-            offset += len(head) + len(record.d) + len(tail)
-            if len(record.d) <= _COPY_BYTES_MAX:
-                small += (head, record.d, tail)
-                continue
-            small.append(head)
-            buffers += (b"".join(small), record.d)
-            small = [tail]
-        buffers.append(b"".join(small))
-        return buffers, positions, Fence(number, offset, n, check)
+        return frame(batch, tip, at, self._seed)
 
     def _start(self, number: int, opening: Sequence[Draft]) -> None:
         """Create a segment. Its header and opening records are synced under a temporary name before it gets its own.
@@ -205,8 +186,10 @@ class Appender:
         self._hooks.poisoned(self._number, error)
 
 
-Queued = tuple[Draft, "asyncio.Future[Position] | None"]
-"""A record and the future that its caller awaits; None if no caller waits for the acknowledgement."""
+Queued = tuple[Draft, "asyncio.Future[Position] | None", float]
+"""A record, the future that its caller awaits (None if no caller waits for the acknowledgement), and when it was given
+to the writer, on the monotonic clock.
+"""
 
 
 class ThreadHooks(msgspec.Struct, frozen=True):
@@ -229,8 +212,14 @@ class WriterThread:
         self._lock = lock
         self._folder = folder
         self._hooks = hooks
-        self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
+        self._queue: list[Queued] = []  # shared with the event loop: each operation on it is atomic
         self._in_hand: list[Queued] = []
+        # A lock as a signal: released by `_signal`, acquired by the thread before it sleeps. `_is_signalled` saves the
+        # event loop a release for every record but the first of a batch.
+        self._wake_up = threading.Lock()
+        self._wake_up.acquire()
+        self._is_signalled = False
+        self._is_closing = False
         self._checked = time.monotonic()
         self._committed = 0.0  # when the last batch was durable, on the monotonic clock
         self._recent_batch = 0.0  # records in recent batches: the maximum, fading with each batch
@@ -238,22 +227,25 @@ class WriterThread:
     def start(self) -> None:
         threading.Thread(target=self._run, name="holdfast-writer", daemon=True).start()
 
-    def put(self, record: Draft, acknowledged: "asyncio.Future[Position] | None" = None) -> None:
-        self._queue.put((record, acknowledged))
+    def put(self, queued: Queued) -> None:
+        """Queue a record. Only the event loop's thread calls this."""
+        self._queue.append(queued)
+        if not self._is_signalled:
+            self._signal()
 
     def close(self) -> None:
         """Let the thread commit what is queued, and end. Does not wait for it."""
-        self._queue.put(None)
+        self._is_closing = True
+        if not self._is_signalled:
+            self._signal()
 
     def unsaved(self) -> list[Queued]:
         """The records that the thread did not save, after it has failed."""
-        left = list(self._in_hand)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                waiting = self._queue.get_nowait()
-                if waiting is not None:
-                    left.append(waiting)
-        return left
+        return [*self._in_hand, *self._queue]
+
+    def _signal(self) -> None:
+        self._is_signalled = True
+        self._wake_up.release()
 
     def _run(self) -> None:
         failure: JournalError | None = None
@@ -272,26 +264,17 @@ class WriterThread:
         self._hooks.ended(failure)
 
     def _commit_next(self) -> bool:
-        """Commit one batch; False when the queue has been closed."""
+        """Commit one batch; False when the queue has been closed and is empty."""
         last = len(self._in_hand)
         self._recent_batch = max(last, self._recent_batch * _FADING)
         self._in_hand = []
-        size = 0
-        waiting = self._next_waiting()
+        self._wait_for_records()
         is_busy = self._recent_batch >= 2 and last < _SMALL_BATCH
-        if is_busy and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+        if is_busy and self._queue and time.monotonic() - self._committed < _BUSY_SECONDS:
             time.sleep(_GATHER_SECONDS)  # group commit: see the constants
-            if _FLOWING <= self._queue.qsize() < self._recent_batch - 1:
+            if _FLOWING < len(self._queue) < self._recent_batch:
                 time.sleep(_FLOWING_SECONDS)
-        while waiting is not None:
-            self._in_hand.append(waiting)
-            size += waiting[0].size
-            if size >= _BATCH_BYTES or len(self._in_hand) >= _BATCH_RECORDS:
-                break
-            try:
-                waiting = self._queue.get_nowait()
-            except queue.Empty:
-                break
+        self._in_hand = self._take_batch()
         if self._in_hand:
             # Before the write, not after it: a process that was paused may have lost the run meanwhile, and must not
             # acknowledge a record that the new owner's fence voids.
@@ -299,22 +282,35 @@ class WriterThread:
             if self._lock.lost:
                 self._stop_fenced()
             began = time.monotonic()
-            positions = self._appender.commit([record for record, _ in self._in_hand])
+            positions = self._appender.commit([record for record, _, _ in self._in_hand])
             # After `commit` the batch is synced. Nothing is acknowledged before this line.
             self._hooks.committed(self._in_hand, positions)
             self._committed = time.monotonic()
             if self._committed - began > SLOW_SECONDS:
                 took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
                 self._hooks.tell("journal.commit_slow", f"{self._folder}: a commit took {took}")
-        return waiting is not None
+        # In this order: nothing is queued after closing, so a queue that is empty then stays empty.
+        return not self._is_closing or bool(self._queue)
 
-    def _next_waiting(self) -> Queued | None:
-        """The next queued record; None if the queue was closed. While it waits, it checks the files once a second."""
-        while True:
-            try:
-                return self._queue.get(timeout=CHECK_SECONDS)
-            except queue.Empty:
+    def _wait_for_records(self) -> None:
+        """Sleep until a record is queued or the queue is closed. Meanwhile check the files once a second."""
+        while not self._queue and not self._is_closing:
+            if self._wake_up.acquire(timeout=CHECK_SECONDS):
+                self._is_signalled = False  # before the look at the queue: what is queued later signals again
+            else:
                 self._check_location()
+
+    def _take_batch(self) -> list[Queued]:
+        """Take the next records out of the queue, as many as one commit may hold."""
+        size = count = 0
+        for record, _, _ in self._queue:  # the event loop may append meanwhile: this sees it, or the next batch does
+            size += record.size
+            count += 1
+            if size >= _BATCH_BYTES or count >= _BATCH_RECORDS:
+                break
+        batch = self._queue[:count]
+        del self._queue[:count]  # not a new list: the event loop may be about to append to this one
+        return batch
 
     def _check_location(self) -> None:
         """At most once a second: FencedError if the run was taken over, WriteFailedError if its files are gone."""

@@ -1,19 +1,11 @@
 """Types that the modules of the journal exchange: where a record is, what was read, what was lost."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from holdfast.records import Anomaly, Draft, Line
-
-
-class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where a record is: its number, its segment and the offset of its first byte (of uncompressed bytes)."""
-
-    n: int
-    segment: int
-    offset: int
+from holdfast.records import Anomaly, Draft, Line, Position
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +89,6 @@ def unrecorded(damage: Iterable[Damage], anomalies: Sequence[Anomaly]) -> list[D
 class Journal(Protocol):
     """The part of a writer that code needs to save records."""
 
-    async def append(self, record: Draft) -> Position: ...
+    def append(self, record: Draft) -> Awaitable[Position]: ...
 
     def append_soon(self, record: Draft) -> None: ...

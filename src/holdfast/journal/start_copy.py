@@ -16,7 +16,7 @@ from holdfast.errors import FormatError
 from holdfast.journal.disk import OS_DISK, Disk, NotAFileError, write_file
 from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.segments import Chain, Header, parse_header
-from holdfast.records import LINE_BYTES_MAX, SEGMENT, START_RECORDS, Draft, Line, frame, parse, seed_of
+from holdfast.records import LINE_BYTES_MAX, SEGMENT, START_RECORDS, Draft, Line, line_of, parse, seed_of
 
 START_FILE = "started.jsonl"
 _encode = msgspec.json.Encoder().encode
@@ -127,12 +127,9 @@ class StartLines:
 
     def encoded(self, uid: str) -> bytes:
         """The bytes of the file: the same lines as in the journal."""
-        parts: list[bytes] = []
-        for line in self._lines:
-            data = bytes(line.d)
-            head, tail, _ = frame(Draft(_encode(line.t), b"", data, 0), line.n, line.at.encode(), seed_of(uid))
-            parts += (head, data, tail)
-        return b"".join(parts)
+        seed = seed_of(uid)
+        drafts = [(line, Draft(b'"t":%b,"d":' % _encode(line.t), bytes(line.d), 0)) for line in self._lines]
+        return b"".join(line_of(record, line.n, line.at.encode(), seed) for line, record in drafts)
 
 
 def is_start_copy_current(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:

@@ -18,7 +18,7 @@ import shlex
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -39,9 +39,9 @@ from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
 from holdfast.journal.paths import journal_folder, refuse_links
-from holdfast.journal.positions import Damage, Position
+from holdfast.journal.positions import Damage
 from holdfast.journal.sealing import Sealer, seal
-from holdfast.records import Draft, Durations, Fence
+from holdfast.records import Draft, Durations, Fence, Position
 
 QUEUE_BYTES = 64 * 1024 * 1024
 _SPACE_PAUSE_SECONDS = 1.0
@@ -117,45 +117,56 @@ class _QueueSpace:
 
     def __init__(self, bytes_max: int, loop: asyncio.AbstractEventLoop) -> None:
         self.is_open = True
-        self.queued = 0
+        self._taken = 0
         self._bytes_max = bytes_max
         self._loop = loop
-        self._promised = 0  # bytes of callers that were woken and have not queued their records yet
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def has_room(self, size: int) -> bool:
-        """Whether a record can be queued at once. Not if others wait: a small record must not overtake a large one."""
-        return not self._waiters and self._fits(size)
+    def take(self, size: int) -> bool:
+        """Take room for a record, if there is some; else `await wait()` for it. Not if others wait: a small record must
+        not overtake a large one.
+        """
+        taken = self._taken + size
+        if self._waiters or not self.is_open or (taken > self._bytes_max and self._taken):
+            return False
+        self._taken = taken
+        return True
 
     async def wait(self, size: int) -> None:
-        """Wait for room. Also returns when the journal closes, so the caller checks `is_open`."""
+        """Wait for room and take it. Also returns when the journal closes, so the caller checks `is_open`."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((size, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._promised -= size  # it was admitted, and cancelled before it ran: give its room back
+                self._taken -= size  # it was admitted, and cancelled before it ran: give its room back
             elif (size, turn) in self._waiters:
                 self._waiters.remove((size, turn))
             self._loop.call_soon(self.admit)  # the ones behind it may fit now
             raise
-        self._promised -= size
+
+    def add(self, size: int) -> None:
+        """Count a record that does not wait for room; also beyond the limit."""
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
+        self.admit()
 
     def admit(self) -> None:
-        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
+        """Wake as many waiting callers as fit, in order. Each has its room at once, before it runs."""
         while self._waiters:
             size, turn = self._waiters[0]
             if self.is_open and not self._fits(size):
                 return
             self._waiters.popleft()
             if not turn.done():
-                self._promised += size
+                self._taken += size
                 turn.set_result(None)
 
     def _fits(self, size: int) -> bool:
-        taken = self.queued + self._promised
-        return taken == 0 or taken + size <= self._bytes_max  # an empty queue takes a record of any size
+        return self._taken + size <= self._bytes_max or not self._taken  # an empty queue takes a record of any size
 
 
 class Writer:
@@ -168,7 +179,7 @@ class Writer:
         self._appender = parts.opened.appender
         self._space = _QueueSpace(options.queue_bytes, loop)
         self.commits = Durations()
-        """How long callers of `append` waited for their records to become durable."""
+        """How long records took to become durable: all records of a commit count like the oldest of them."""
         self._stopped: StoppedError | None = None
         self._on_failure: list[Callable[[], None]] = []
         self._ended: asyncio.Future[None] = loop.create_future()
@@ -225,25 +236,28 @@ class Writer:
         """
         return (None, 0.0) if self.mirror is None else (self.mirror.mirrored, self.mirror.behind_seconds)
 
-    async def append(self, record: Draft) -> Position:
-        """Save a record and return its position when it is durable. Waits first if the queue is full.
+    def append(self, record: Draft) -> Awaitable[Position]:
+        """Save a record. Await the result: it is the position, once the record is durable.
 
-        Cancelling it while it waits for space in the queue saves nothing. Cancelled later, the record is still saved.
+        Waits first if the queue is full. Cancelling it then saves nothing. Cancelled later, the record is still saved.
+        Not `async`: usually there is room, and then the caller awaits the acknowledgement itself.
         """
-        size = record.size
+        if not self._space.take(record.size):
+            return self._append_later(record)
+        acknowledged: asyncio.Future[Position] = asyncio.Future(loop=self._loop)
+        self._thread.put((record, acknowledged, time.monotonic()))
+        return acknowledged
+
+    async def _append_later(self, record: Draft) -> Position:
+        """Wait for room in the queue, then append."""
+        began = time.monotonic()
+        if self._space.is_open:
+            await self._space.wait(record.size)
         if not self._space.is_open:
             raise self._refusal()
-        began = time.monotonic()
-        if not self._space.has_room(size):
-            await self._space.wait(size)
-            if not self._space.is_open:
-                raise self._refusal()
-        acknowledged: asyncio.Future[Position] = self._loop.create_future()
-        self._space.queued += size
-        self._thread.put(record, acknowledged)
-        position = await acknowledged
-        self.commits.add(time.monotonic() - began)
-        return position
+        acknowledged: asyncio.Future[Position] = asyncio.Future(loop=self._loop)
+        self._thread.put((record, acknowledged, began))
+        return await acknowledged
 
     def append_soon(self, record: Draft) -> None:
         """Queue a record without waiting for it to be durable. It is dropped if the writer has stopped.
@@ -251,8 +265,8 @@ class Writer:
         It may exceed the queue's limit, but it is counted, so the next `append` waits.
         """
         if self._space.is_open:
-            self._space.queued += record.size
-            self._thread.put(record)
+            self._space.add(record.size)
+            self._thread.put((record, None, time.monotonic()))
 
     async def close(self, *, seal_last: bool = False) -> None:
         """Save what is queued, finish sealing and mirroring, release the lock.
@@ -302,8 +316,8 @@ class Writer:
         """Raise in the callers whose records will not reach the mirror any more."""
         if self.mirror is not None:
             self._release(self.mirror.mirrored)
-        for (record, acknowledged), _ in self._held:
-            self._space.queued -= record.size
+        for (record, acknowledged, _), _ in self._held:
+            self._space.give_back(record.size)
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_exception(
                     fenced_error(self._parts.lock, self._parts.folder)
@@ -325,17 +339,19 @@ class Writer:
         self._in_loop(self._fail_held)
 
     def _acknowledge(self, batch: Sequence[Queued], positions: Sequence[Position]) -> None:
-        for (record, acknowledged), position in zip(batch, positions, strict=True):
-            self._space.queued -= record.size
+        size = 0
+        for (record, acknowledged, _), position in zip(batch, positions, strict=True):
+            size += record.size
             if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_result(position)
-        self._space.admit()
+        self.commits.add(time.monotonic() - batch[0][2], len(batch))
+        self._space.give_back(size)
 
     def _end(self, failure: JournalError | None) -> None:
         self._space.is_open = False
         if failure is not None:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
-            for _, acknowledged in self._thread.unsaved():
+            for _, acknowledged, _ in self._thread.unsaved():
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(self._refusal())
             self._fail_held()

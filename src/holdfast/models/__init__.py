@@ -10,7 +10,7 @@ from holdfast.models.call import ModelCall, current_call
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch
+from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch, clock_of
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
     POLICIES,
@@ -57,6 +57,7 @@ __all__ = [
     "Stopwatch",
     "UnknownProviderError",
     "ask",
+    "clock_of",
     "count_message_tokens",
     "count_tokens",
     "credentials_of",

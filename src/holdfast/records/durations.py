@@ -28,13 +28,13 @@ class Durations(msgspec.Struct, omit_defaults=True):
     """The sum of all durations."""
     longest: Seconds = 0.0
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, count: int = 1) -> None:
         bucket = bucket_of(seconds)
         if bucket:
-            self.seconds += seconds
+            self.seconds += seconds * count
             if seconds > self.longest:
                 self.longest = seconds
-        self.counts[bucket] = self.counts.get(bucket, 0) + 1
+        self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def merge(self, other: "Durations") -> None:
         for bucket, count in other.counts.items():

@@ -12,7 +12,18 @@ import msgspec
 from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
 from holdfast.records.line import Anomaly, Draft, Segment, draft, is_time
-from holdfast.records.samples import Answer, Count, Message, Mode, Ordinal, Row, Seconds, Total, Usage
+from holdfast.records.samples import (
+    TEXT_ONCE_CHARACTERS,
+    Answer,
+    Count,
+    Message,
+    Mode,
+    Ordinal,
+    Row,
+    Seconds,
+    Total,
+    Usage,
+)
 
 
 class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -532,10 +543,9 @@ def draft_fact(kind: str, data: msgspec.Struct, key: str | None) -> Draft:
 def as_stored(data: Fact) -> Fact:
     """The same fact with its answer, if it has one, as a record stores it. Only for encoding."""
     answer = getattr(data, "answer", None)
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, Answer) or not isinstance(answer.text, str) or len(answer.text) < TEXT_ONCE_CHARACTERS:
         return data
-    stored = answer.as_stored()
-    return data if stored is answer else msgspec.structs.replace(data, answer=stored)
+    return msgspec.structs.replace(data, answer=answer.as_stored())
 
 
 def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:

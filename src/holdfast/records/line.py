@@ -10,7 +10,7 @@ Names that start with `x-` are free for extensions. The data of records that the
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -51,6 +51,14 @@ _KNOWN = frozenset(
         "note",
     }
 )
+
+
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """Where a record is: its number, its segment and the offset of its first byte (of uncompressed bytes)."""
+
+    n: int
+    segment: int
+    offset: int
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -97,14 +105,16 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
+_TAIL_BYTES = _CHECK_BYTES + len("\n")
 _DATA = b',"d":'  # cannot occur inside a key, where quotes are escaped
 _OF_FIRST = b'"of":0,'
 _BRACE = ord("{")
 _NEWLINE = ord("\n")
-_HEAD_BYTES_MAX = 256  # `n`, `at` and the punctuation; type and key are counted separately
+_HEAD_BYTES_MAX = 247  # `n`, `at`, the checksum and the punctuation; type and key are counted separately
 _SLICE_BYTES_MAX = 256 * 1024
-_COPY_BYTES_MAX = 4096  # below this, hashing one joined piece is cheaper than hashing two
+_COPY_BYTES_MAX = 4096  # below this, one copied piece is cheaper to hash and to write than several
 _encode = msgspec.json.Encoder().encode
+_checksum = xxhash.xxh3_64_hexdigest
 _ADVICE = {
     "step": "limit the length of the response with max_tokens, or pass large data between steps as files",
     "sample.finished": "limit the length of answers with max_tokens, or return less text from the solver",
@@ -126,15 +136,19 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """A serialised record without a number. The appender numbers it when it writes it.
 
-    `size` is an upper bound of its bytes in the journal.
+    `head` is its type and key, up to its data `d`. `size` is an upper bound of its bytes in the journal.
     """
 
-    t: bytes
-    k: bytes
+    head: bytes
     d: bytes
     size: int
     followers: tuple["Draft", ...] = ()
     """Records that are written right after it, in the same commit (`draft_group`)."""
+
+    def numbered_followers(self, n: int) -> list["Draft"]:
+        """The followers, with this record's number `n` in their data."""
+        of = b'"of":%d,' % n
+        return [Draft(each.head, each.d.replace(_OF_FIRST, of, 1), each.size) for each in self.followers]
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -164,41 +178,30 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
     try:
         encoded_kind = _encoded_kinds.get(kind) or _encoded(kind)
         encoded = _encode(data)
-        encoded_key = b"" if key is None else b'"k":%b,' % _encode(key)
+        head = b'"t":%b,"d":' % encoded_kind if key is None else b'"t":%b,"k":%b,"d":' % (encoded_kind, _encode(key))
         if type(data) is msgspec.Raw:
             msgspec.json.decode(encoded)  # raw bytes were never validated
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"a {kind!r} record{_about(key)} cannot be written as JSON: {error}") from error
     if encoded[0] != _BRACE or _NEWLINE in encoded:
         raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
-    size = len(encoded) + len(encoded_key) + len(encoded_kind) + _HEAD_BYTES_MAX
+    size = len(encoded) + len(head) + _HEAD_BYTES_MAX
     if size > LINE_BYTES_MAX:
         raise RecordTooLargeError(
             f"a {kind} record{_about(key)} has {size / (1 << 20):.1f} MiB, and a record can have at most "
             f"{LINE_BYTES_MAX >> 20} MiB, so it was not saved; {_ADVICE.get(kind, 'store less in it')}"
         )
-    return Draft(encoded_kind, encoded_key, encoded, size)
+    return Draft(head, encoded, size)
 
 
 def draft_group(first: Draft, followers: Sequence[Draft]) -> Draft:
     """Join records that are written one right after the other, in one commit; the first is acknowledged. `"of":0` in
     the data of a follower becomes the number of the first record, which is known only when it is written.
     """
-    return Draft(first.t, first.k, first.d, first.size + sum(each.size for each in followers), tuple(followers))
-
-
-def numbered(batch: Iterable[Draft], n: int) -> Iterator[tuple[int, Draft, bool]]:
-    """Yield the records of a batch, and after each its followers: the number, the record, and whether it follows.
-
-    `n`: the number before the first.
-    """
-    for record in batch:
-        n += 1
-        yield n, record, False
-        of = b'"of":%d,' % n
-        for each in record.followers:
-            n += 1
-            yield n, Draft(each.t, each.k, each.d.replace(_OF_FIRST, of, 1), 0), True
+    size = first.size
+    for each in followers:
+        size += each.size
+    return Draft(first.head, first.d, size, tuple(followers))
 
 
 def writable(text: str) -> str:
@@ -206,16 +209,40 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, str]:
-    """The bytes before and after `d`, and the checksum. Does not copy a large `d`."""
-    head = b'{"n":%d,"at":"%b","t":%b,%b"d":' % (n, at, record.t, record.k)
-    if len(record.d) <= _COPY_BYTES_MAX:
-        check = xxhash.xxh3_64_hexdigest(head + record.d, seed)
-    else:
-        digest = xxhash.xxh3_64(head, seed)
-        digest.update(record.d)
-        check = digest.hexdigest()
-    return head, b',"x":"%b"}\n' % check.encode(), check
+def frame(batch: Iterable[Draft], tip: Fence, at: bytes, seed: int) -> tuple[list[bytes], list[Position], Fence]:
+    """The lines of a batch behind `tip` as buffers, the position of each record, and the new tip.
+
+    Small pieces are joined: that is cheaper than handing them to the kernel one by one. Large data is not copied.
+    """
+    number, offset, n, check = tip.segment, tip.bytes, tip.n, tip.x
+    buffers: list[bytes] = []
+    small: list[bytes] = []
+    positions = []
+    for record in batch:
+        positions.append(Position(n + 1, number, offset))
+        for each in (record, *record.numbered_followers(n + 1)) if record.followers else (record,):
+            n += 1
+            data = each.d
+            if len(data) <= _COPY_BYTES_MAX:
+                line = b'{"n":%d,"at":"%b",%b%b' % (n, at, each.head, data)
+                check = _checksum(line, seed)
+                small += (line, f',"x":"{check}"}}\n'.encode())
+                offset += len(line) + _TAIL_BYTES
+                continue
+            head = b'{"n":%d,"at":"%b",%b' % (n, at, each.head)
+            digest = xxhash.xxh3_64(head, seed)
+            digest.update(data)
+            check = digest.hexdigest()
+            buffers += (b"".join((*small, head)), data)
+            small = [f',"x":"{check}"}}\n'.encode()]
+            offset += len(head) + len(data) + _TAIL_BYTES
+    buffers.append(b"".join(small))
+    return buffers, positions, Fence(number, offset, n, check)
+
+
+def line_of(record: Draft, n: int, at: bytes, seed: int) -> bytes:
+    """The line of one record, with its newline."""
+    return b"".join(frame([record], Fence(0, 0, n - 1, ""), at, seed)[0])
 
 
 def parse(raw: bytes, seed: int) -> Line | None:

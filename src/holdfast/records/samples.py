@@ -174,13 +174,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "text_once", False)
 
     def as_stored(self) -> "Answer":
-        """The answer as a record stores it: without `message.content` if that is long and equals `text`. Only for
-        encoding.
-        """
+        """The answer as a record stores it: without `message.content` if that equals `text`. Only for encoding."""
         text, message = self.text, self.message
-        if not isinstance(text, str) or len(text) < TEXT_ONCE_CHARACTERS or not isinstance(message, dict):
-            return self  # a solver's answer may contain values of any type
-        if message.get("content") != text:
+        if not isinstance(message, dict) or message.get("content") != text:  # a solver's answer may contain anything
             return self
         fields = msgspec.structs.asdict(self)
         # The key keeps its position: digests of later requests depend on the order of a message's keys.

@@ -189,11 +189,9 @@ class _Copy:
 
     def _write(self, record: Draft, at: bytes) -> int:
         assert self._tip is not None
-        n = self._tip.n + 1
-        head, tail, check = frame(record, n, at, self._seed)
-        size = write_all(OS_DISK, self._handle, [head + record.d + tail])
-        self._tip = Fence(self._tip.segment, self._tip.bytes + size, n, check)
-        return n
+        buffers, _, self._tip = frame([record], self._tip, at, self._seed)
+        write_all(OS_DISK, self._handle, buffers)
+        return self._tip.n
 
     def _close(self) -> None:
         if self._handle >= 0 and self._tip is not None:

@@ -292,7 +292,7 @@ class Fork:
         """Yield all keys of the fork in batches."""
         for cell in self._planned.cells:
             work = self._prepared.works[cell.task]
-            tickets = Tickets(self._building.folder, cell, self._prepared.spec, work, lambda ordinal: True)
+            tickets = Tickets(self._building.folder, cell, self._prepared.spec, work)
             batch: list[Ticket] = []
             while (ticket := await tickets.next()) is not None:
                 batch.append(ticket)

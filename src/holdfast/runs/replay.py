@@ -59,7 +59,7 @@ def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
                 "put it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
             )
         changed = digest != stored.solver
-        tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
+        tickets = Tickets(place.folder, cell, given.spec, work)
         for ticket in tickets.all():
             if ticket.key == key:
                 with contextlib.closing(KeyTraces(place.journal, key)) as traces:

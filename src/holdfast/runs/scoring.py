@@ -181,7 +181,7 @@ def recorded_answers(place: RunLocation, given: Given) -> Iterator[AnswerToScore
     try:
         for cell in reading.fold.story.cells:
             work = prepared.works[cell.task]
-            tickets = Tickets(place.folder, cell, prepared.spec, work, lambda ordinal: True)
+            tickets = Tickets(place.folder, cell, prepared.spec, work)
             remaining = tickets.all()
             for row in index.answers("finished", cell.first, cell.count):
                 ticket = next(each for each in remaining if each.o == row.o)  # both are in plan order: one pass

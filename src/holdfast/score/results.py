@@ -138,6 +138,8 @@ def as_number(value: Any) -> float | None:
 
 
 def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
+    if result is None or type(result) is bool:  # most results
+        return {scorer.name: Score(result)}
     parts = result
     if isinstance(result, Score) and isinstance(result.value, dict):
         parts = {key: msgspec.structs.replace(result, value=value) for key, value in result.value.items()}

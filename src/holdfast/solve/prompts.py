@@ -295,18 +295,15 @@ class Renderer:
         return made
 
     def _question(self, sample: Sample) -> list[Message]:
-        if not self._files:
-            return self._text_question(sample)
-        return with_parts(self._text_question(sample), file_parts(sample.row, self._appended))
-
-    def _text_question(self, sample: Sample) -> list[Message]:
         if self._prompt is not None:
-            return [{"role": "user", "content": self._prompt(sample.row)}]
-        if self._files and any(sample.input == sample.row.get(column) for column in self._files):
-            return [{"role": "user", "content": ""}]  # the file alone is the question
-        if isinstance(sample.input, list):  # a conversation, already in messages
-            return copy.deepcopy(sample.input)
-        return [{"role": "user", "content": as_text(sample.input)}]
+            made: list[Message] = [{"role": "user", "content": self._prompt(sample.row)}]
+        elif self._files and any(sample.input == sample.row.get(column) for column in self._files):
+            made = [{"role": "user", "content": ""}]  # the file alone is the question
+        elif isinstance(sample.input, list):  # a conversation, already in messages
+            made = copy.deepcopy(sample.input)
+        else:
+            made = [{"role": "user", "content": as_text(sample.input)}]
+        return with_parts(made, file_parts(sample.row, self._appended)) if self._files else made
 
 
 def as_text(value: Any) -> str:

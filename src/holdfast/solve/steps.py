@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.journal import Journal
-from holdfast.models import AskFailedError, ModelCall, Stopwatch, current_call
+from holdfast.models import AskFailedError, ModelCall, Stopwatch, clock_of, current_call
 from holdfast.records import (
     Answer,
     Failure,
@@ -137,7 +137,6 @@ class Steps:
     """Announcements made in this scope."""
     _replay: ReplayOrder | None = None
     _unsure: Collection[Identity] = ()
-    _in_flight = 0
     _programs = 0
     _turn: asyncio.Lock | None = None  # created when two calls are in flight
     _settling: "set[asyncio.Task[None]] | None" = None
@@ -162,9 +161,10 @@ class Steps:
     ) -> None:
         """`loop`: the running one, if the caller knows it; get_running_loop is a system call (getpid)."""
         self._scope = scope
+        self.key = scope.key
         self._journal = journal
         self._loop = loop or asyncio.get_running_loop()
-        self._clock = self._loop.time
+        self._clock = clock_of(self._loop)
         self.watch = Stopwatch(self._clock)
         self._counts: dict[str, int] = {}
         self._callers: set[asyncio.Task[object]] = set()
@@ -241,8 +241,9 @@ class Steps:
                 await self._loop.create_future()  # until `close` cancels it
             is_live = True
             self._live += 1
-            self._in_flight += 1
-            self.watch.begin()
+            self.watch.asked += 1
+            if self.watch.holding:
+                self.watch.update()
             started = self.moved = self._clock()
             if call is not None:
                 call.begin(started, self.watch)
@@ -254,7 +255,7 @@ class Steps:
             record, copy = checked("step", step, self._scope.key)
             # Durable when this returns. Only then may the solver see it.
             position = await self._journal.append(record)
-            if self._in_flight > 1 or self._turn is not None:
+            if self.watch.asked > 1 or self._turn is not None:
                 await self._wait_for_turn()
         except asyncio.CancelledError:
             if is_live:
@@ -284,9 +285,10 @@ class Steps:
         return caller
 
     def _end_call(self) -> None:
-        self.watch.end()
-        self._in_flight -= 1
-        if self._quiet is not None and not self._in_flight and not self._quiet.done():
+        self.watch.asked -= 1
+        if self.watch.holding:
+            self.watch.update()
+        if self._quiet is not None and not self.watch.asked and not self._quiet.done():
             self._quiet.set_result(None)
 
     def _deliver(self, n: int, step: Step, copy: Step, meters: Sequence[StepMeter]) -> TakenStep:
@@ -378,7 +380,7 @@ class Steps:
         watchdog does not take the wait for a stall.
         """
         replayed = 0 if self._replay is None else self._replay.waiting
-        return self._in_flight + replayed + self._programs + self._draining
+        return self.watch.asked + replayed + self._programs + self._draining
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -399,10 +401,6 @@ class Steps:
             self._programs -= 1
             self.moved = self._clock()
 
-    @property
-    def key(self) -> str:
-        return self._scope.key
-
     def be_patient(self) -> None:
         """Expect requests from threads and other processes."""
         self._replay = self._replay or ReplayOrder()
@@ -415,7 +413,7 @@ class Steps:
     async def finish(self) -> None:
         """Start no new calls, and wait until those under way are recorded: they are paid for."""
         self.drain()
-        if self._in_flight:
+        if self.watch.asked:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 

@@ -24,7 +24,7 @@ from holdfast.solve import (
     UnconfirmedCall,
 )
 from holdfast.spec import Task
-from tests.unit.solve.stage import MemoryJournal, World, run
+from tests.unit.solve.stage import MemoryJournal, World, run, type_of
 
 KEY = "task/model/1/1"
 Solve = Callable[[Sample, Context], Awaitable[str | Answer]]
@@ -114,11 +114,11 @@ def past_of(*stories: Story, records: int | None = None) -> KeyHistory:
     failures: dict[int, str] = {}
     begun: list[UnconfirmedCall] = []
     for n, record in lines:
-        if record.t == b'"step"':
+        if type_of(record) == "step":
             steps += [each for story in stories for each in story.journal.steps() if each.n == n]
-        elif record.t == b'"step.started"':
+        elif type_of(record) == "step.started":
             begun.append(UnconfirmedCall(n, msgspec.json.decode(record.d, type=StepStarted)))
-        elif record.t == b'"sample.failed"':
+        elif type_of(record) == "sample.failed":
             failed = msgspec.json.decode(record.d, type=SampleFailed)
             failures[failed.attempt] = failed.failure.kind
     return KeyHistory(tuple(steps), failures, tuple(begun))

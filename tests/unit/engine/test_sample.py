@@ -25,7 +25,7 @@ from tests.unit.engine.attempts_stage import (
     past_of,
     ticket,
 )
-from tests.unit.solve.stage import MemoryJournal, World, run, say
+from tests.unit.solve.stage import MemoryJournal, World, run, say, type_of
 
 
 async def three_steps(sample: Sample, ctx: Context) -> str:
@@ -129,7 +129,7 @@ def test_an_attempt_cut_off_after_a_failure_replays_both_its_own_and_what_succee
     world = World()
     failing_until(world, "b", "server", 1)
     first = answer(three_steps, world)
-    kinds = [record.t.decode().strip('"') for _, record in first.journal.records]
+    kinds = [type_of(record) for _, record in first.journal.records]
     assert kinds == ["step", "step", "sample.failed", "step", "step", "sample.finished"]
     for left in range(6):
         again = answer(three_steps, world, past=past_of(first, records=left), first=left + 1)
@@ -312,7 +312,7 @@ def test_a_solver_that_hides_the_journals_error_still_stops() -> None:
 
 
 def test_closing_leaves_the_sample_unfinished_and_records_no_cancellation() -> None:
-    async def process() -> tuple[bool, list[bytes]]:
+    async def process() -> tuple[bool, list[str]]:
         journal, world = MemoryJournal(), World()
         sampler = Sampler(journal, lambda *_: None)
         task = asyncio.ensure_future(sampler.answer(ticket(), kit(three_steps, world, Setting()), KeyHistory()))
@@ -320,9 +320,9 @@ def test_closing_leaves_the_sample_unfinished_and_records_no_cancellation() -> N
         sampler.close()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return task.cancelled(), [record.t for _, record in journal.records]
+        return task.cancelled(), [type_of(record) for _, record in journal.records]
 
-    assert run(process()) == (True, [b'"step"'])
+    assert run(process()) == (True, ["step"])
 
 
 def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wrong_behind() -> None:
@@ -332,7 +332,7 @@ def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wr
         except asyncio.CancelledError:
             return "cut short"
 
-    async def process() -> list[bytes]:
+    async def process() -> list[str]:
         journal = MemoryJournal()
         sampler = Sampler(journal, lambda *_: None)
         task = asyncio.ensure_future(sampler.answer(ticket(), kit(stubborn, World(), Setting()), KeyHistory()))
@@ -340,7 +340,7 @@ def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wr
         sampler.close()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return [record.t for _, record in journal.records]
+        return [type_of(record) for _, record in journal.records]
 
     assert run(process()) == []
 

@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.journal import Entry
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import IOV_MAX, OsDisk, write_all
 from holdfast.journal.opening import OpenRequest, open_to_write
-from holdfast.records import draft
+from holdfast.journal.reader import Reader
+from holdfast.records import draft, draft_group
 
 
 class CountingDisk(OsDisk):
@@ -40,6 +43,29 @@ def calls_of_one_commit(folder: Path, records_before: int) -> dict[str, int]:
 @pytest.mark.parametrize("records_before", [0, 1_000, 100_000])
 def test_a_commit_is_one_write_and_one_sync_however_long_the_journal_is(records_before: int, tmp_path: Path) -> None:
     assert calls_of_one_commit(tmp_path / "journal", records_before) == {"write": 1, "sync": 1}
+
+
+def test_followers_are_written_right_after_their_first_record(tmp_path: Path) -> None:
+    folder = str(tmp_path / "journal")
+    appender = open_to_write(OsDisk(), folder, OpenRequest("run-1"), Hooks(lambda: 0.0)).appender
+    group = draft_group(draft("sample.finished", {"o": 0}, "k"), [draft("score", {"o": 0, "of": 0, "x": 1}, "k")] * 2)
+    positions = appender.commit([draft("note", {}), group, draft("note", {})])
+    appender.close()
+    first = positions[0].n
+    assert [position.n - first for position in positions] == [0, 1, 4]
+    entries = list(Reader(folder, "run-1").read())[-5:]
+    lines = [entry.line for entry in entries if isinstance(entry, Entry)]
+    assert [(line.n - first, line.t) for line in lines] == [
+        (0, "note"),
+        (1, "sample.finished"),
+        (2, "score"),
+        (3, "score"),
+        (4, "note"),
+    ]
+    scored = msgspec.Raw(b'{"o":0,"of":%d,"x":1}' % positions[1].n)
+    assert [line.d for line in lines if line.t == "score"] == [scored, scored]
+    places = [(entry.line.n, entry.offset) for entry in entries if isinstance(entry, Entry)]
+    assert all((position.n, position.offset) in places for position in positions)
 
 
 class StingyDisk(OsDisk):

@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import FencedError, FormatError
 from holdfast.journal import Damage, Position, verify
 from holdfast.journal.segments import list_chain
-from holdfast.records import Fence, Segment, draft, frame, seed_of
+from holdfast.records import Fence, Segment, draft, line_of, seed_of
 from tests.journals import (
     QUICK,
     UID,
@@ -284,9 +284,8 @@ def test_a_file_that_is_none_of_ours_is_left_alone(folder: str) -> None:
 def test_a_newer_format_is_refused_and_nothing_on_disk_changes(folder: str) -> None:
     write_session(folder, notes("a", 2), wanted=WIDE)
     newer = draft("segment", Segment(99, UID, 2, 2, 4))
-    head, tail, _ = frame(newer, 4, AT, seed_of(UID))
     with open(path_of(folder, 2), "wb") as file:
-        file.write(head + newer.d + tail)
+        file.write(line_of(newer, 4, AT, seed_of(UID)))
     with open(path_of(folder, 3) + ".e3.tmp", "wb") as file:
         file.write(b"the newer program's own")
     before = tree_of(folder)
@@ -298,9 +297,8 @@ def test_a_newer_format_is_refused_and_nothing_on_disk_changes(folder: str) -> N
 def test_a_newer_format_whose_header_has_another_shape_is_refused_as_such(folder: str) -> None:
     write_session(folder, notes("a", 2), wanted=WIDE)
     newer = draft("segment", {"format": 2, "run": UID, "chapter": 2})
-    head, tail, _ = frame(newer, 4, AT, seed_of(UID))
     with open(path_of(folder, 2), "wb") as file:
-        file.write(head + newer.d + tail)
+        file.write(line_of(newer, 4, AT, seed_of(UID)))
     with pytest.raises(FormatError, match="format 2"):
         list_chain(QUICK, folder, UID)
     assert "format 2" in verify(folder, disk=QUICK).errors[0]

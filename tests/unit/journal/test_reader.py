@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import FormatError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, seal
 from holdfast.journal.frames import read_table
-from holdfast.records import draft, frame, seed_of
+from holdfast.records import draft, line_of, seed_of
 from tests.journals import (
     QUICK,
     UID,
@@ -137,8 +137,7 @@ def test_a_reader_tails_a_live_journal(folder: str) -> None:
 def test_a_live_reader_waits_for_the_rest_of_a_line(folder: str) -> None:
     write_session(folder, [note("whole")], wanted=WIDE)
     path = os.path.join(folder, "000001.jsonl")
-    head, tail, _ = frame(note("late"), 3, b"2024-01-01T00:00:00.000000Z", seed_of(UID))
-    line = head + note("late").d + tail
+    line = line_of(note("late"), 3, b"2024-01-01T00:00:00.000000Z", seed_of(UID))
     reader = Reader(folder, UID, disk=QUICK)
     seen = []
     for byte in line:
@@ -342,10 +341,9 @@ def test_one_record_of_a_hot_segment_costs_little_of_it(folder: str) -> None:
 
 def test_a_record_of_an_unknown_type_is_refused(folder: str) -> None:
     write_session(folder, notes("a", 2), wanted=WIDE)
-    record = msgspec.structs.replace(draft("note", {}), t=b'"from.the.future"')
-    head, tail, _ = frame(record, 4, b"2024-01-01T00:00:00.000000Z", seed_of(UID))
+    record = msgspec.structs.replace(draft("note", {}), head=b'"t":"from.the.future","d":')
     with open(os.path.join(folder, "000001.jsonl"), "ab") as file:
-        file.write(head + record.d + tail)
+        file.write(line_of(record, 4, b"2024-01-01T00:00:00.000000Z", seed_of(UID)))
     with pytest.raises(FormatError, match=r"from\.the\.future"):
         list(Reader(folder, UID, disk=QUICK).read())
     with pytest.raises(FormatError):

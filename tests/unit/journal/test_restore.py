@@ -15,7 +15,7 @@ from holdfast.journal.disk import OsDisk
 from holdfast.journal.mirror.pieces import FolderSource, MirrorSource, Source, parse_piece
 from holdfast.journal.mirror.restore import restore, uid_of
 from holdfast.journal.opening import open_to_write
-from holdfast.records import frame, seed_of
+from holdfast.records import line_of, seed_of
 from tests.journals import (
     OTHER_UID,
     QUICK,
@@ -163,9 +163,8 @@ def zombie(run: Path, other: Path) -> tuple[Path, Path]:
     assert tip is not None
     for index in range(8):
         record = note(f"zombie-{index}")
-        head, tail, _ = frame(record, tip.n + 1 + index, b"2024-01-01T00:00:00.000000Z", seed_of(UID))
         with last.open("ab") as file:
-            file.write(head + record.d + tail)
+            file.write(line_of(record, tip.n + 1 + index, b"2024-01-01T00:00:00.000000Z", seed_of(UID)))
     return run, other
 
 

@@ -183,7 +183,10 @@ async def cancel_one_that_was_just_admitted(run: str) -> list[str]:
         tasks[1].cancel()
         return position
 
-    tasks += [asyncio.create_task(append_then_cancel()), asyncio.create_task(writer.append(records[1]))]
+    async def append_the_second() -> Position:
+        return await writer.append(records[1])
+
+    tasks += [asyncio.create_task(append_then_cancel()), asyncio.create_task(append_the_second())]
     await asyncio.gather(*tasks, return_exceptions=True)
     assert tasks[1].cancelled()
     await asyncio.wait_for(writer.append(records[2]), 20.0)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Provider, Request, Retries, ask, make_provider
+from holdfast.models import BadConnectionError, Connection, ModelError, Provider, Request, Retries, make_provider
 from holdfast.models.providers.mock import MockOptions, MockProvider
 from holdfast.records.samples import Answer, Usage
+from tests.unit.models.unpaced import ask
 
 
 def question(text: str) -> Request:
@@ -136,7 +137,7 @@ def test_an_ordered_failure_is_retried_like_any_other() -> None:
         waits.append(seconds)
 
     provider = mock(failures=[{"kind": "rate_limit", "times": 2, "retry_after": 7, "message": "slow down"}])
-    answer, tries = asyncio.run(ask(provider, HUNDRED[0], Retries(2, sleep)))
+    answer, tries = asyncio.run(ask(provider, HUNDRED[0], Retries(2), sleep))
     assert (answer.text, tries, waits) == ("question 0", 3, [7.0, 7.0])
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
+from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, make_provider
 from holdfast.records.samples import Answer, Message, Usage
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
+from tests.unit.models.unpaced import Sleep, ask
 from tests.unit.testing.patience import until
 
 SUM = Request([{"role": "user", "content": "12 + 30"}])
@@ -21,12 +22,14 @@ async def no_sleep(seconds: float) -> None:
     """Retries without waiting."""
 
 
-def ask_server(behaviour: Behaviour, retries: Retries | None = None, **settings: Any) -> tuple[Answer, int, Stats]:
+def ask_server(
+    behaviour: Behaviour, retries: Retries | None = None, sleep: Sleep = no_sleep, **settings: Any
+) -> tuple[Answer, int, Stats]:
     async def run() -> tuple[Answer, int, Stats]:
         async with ModelServer(behaviour) as server:
             provider = make_provider(Connection("openai", "m", base_url=server.base_url, **settings))
             try:
-                answer, tries = await ask(provider, SUM, retries or Retries(0, no_sleep))
+                answer, tries = await ask(provider, SUM, retries or Retries(0), sleep)
                 return answer, tries, server.stats()
             finally:
                 await provider.close()
@@ -117,14 +120,14 @@ def test_other_shapes_of_a_right_answer_are_taken(shape: str) -> None:
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "reset", "cut"])
 def test_retries_are_as_many_as_the_server_counts(fault: str) -> None:
-    answer, tries, stats = ask_server(Behaviour(faults=[Fault(fault, first=2)]), Retries(5, no_sleep))
+    answer, tries, stats = ask_server(Behaviour(faults=[Fault(fault, first=2)]), Retries(5), no_sleep)
     assert (answer.text, tries, stats.requests, stats.repeats) == ("42", 3, 3, 2)
     assert stats.faults == {fault: 2}
 
 
 def test_a_hang_is_retried() -> None:
     behaviour = Behaviour(faults=[Fault("hang", first=1)])
-    answer, tries, stats = ask_server(behaviour, Retries(9, no_sleep), timeout_seconds=1.0)
+    answer, tries, stats = ask_server(behaviour, Retries(9), no_sleep, timeout_seconds=1.0)
     assert answer.text == "42"
     assert stats.faults == {"hang": 1}
     assert tries >= stats.requests >= 2  # on a busy machine a try may time out before the server has seen it
@@ -135,7 +138,7 @@ def test_a_failure_that_will_not_pass_is_sent_once() -> None:
         async with ModelServer(Behaviour(faults=[Fault("400")])) as server:
             provider = make_provider(Connection("openai", "m", base_url=server.base_url))
             with pytest.raises(ModelError):
-                await ask(provider, SUM, Retries(5, no_sleep))
+                await ask(provider, SUM, Retries(5), no_sleep)
             await provider.close()
             return server.stats()
 
@@ -152,7 +155,7 @@ def test_retry_after_is_honoured(header: str, expected: float) -> None:
         waits.append(seconds)
 
     behaviour = Behaviour(faults=[Fault("429-retry-after", first=1, retry_after=header)])
-    ask_server(behaviour, Retries(1, sleep, lambda: 1.0))
+    ask_server(behaviour, Retries(1, lambda: 1.0), sleep)
     assert waits == [expected]
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
+from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, make_provider
 from holdfast.models.http.endpoint import RoutedServer, RoutingProvider
 from holdfast.records.samples import Answer
 from holdfast.testing import Behaviour, Fault, ModelServer
+from tests.unit.models.unpaced import ask
 from tests.unit.testing.patience import until
 
 Use = Callable[[list[ModelServer], RoutingProvider, "Clock"], Awaitable[Any]]
@@ -152,7 +153,7 @@ def test_the_retry_layer_finds_the_server_that_works() -> None:
             urls = [gone.base_url, server.base_url]
             provider = make_provider(Connection("openai", "m", base_url=urls))
             try:
-                return await ask(provider, asked("12 + 30"), Retries(1, sleep=lambda seconds: asyncio.sleep(0)))
+                return await ask(provider, asked("12 + 30"), Retries(1), lambda seconds: asyncio.sleep(0))
             finally:
                 await provider.close()
 

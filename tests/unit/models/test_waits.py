@@ -42,15 +42,17 @@ def test_a_samples_clock_stops_only_while_all_its_requests_are_held_back() -> No
         now[0] += seconds
         return watch.held_seconds()
 
-    watch.begin()
+    watch.asked += 1
     watch.hold()
     assert later(1.0) == 1.0
-    watch.begin()
+    watch.asked += 1
+    watch.update()
     assert later(10.0) == 1.0, "another is under way"
     watch.hold()
     assert later(2.0) == 3.0
     watch.let_go()
-    watch.end()
+    watch.asked -= 1
+    watch.update()
     assert later(4.0) == 7.0
     watch.let_go()
     assert later(100.0) == 7.0

@@ -5,16 +5,16 @@ import datetime
 import msgspec
 import pytest
 
+from holdfast import records
 from holdfast.errors import BadRecordError
-from holdfast.records import LINE_BYTES_MAX, Draft, Line, draft, draft_group, frame, is_known, numbered, parse, seed_of
+from holdfast.records import LINE_BYTES_MAX, Draft, Line, draft, draft_group, is_known, parse, seed_of
 
 SEED = seed_of("run")
 AT = b"2024-01-01T00:00:00.000000Z"
 
 
 def line_of(record: Draft, n: int = 1) -> bytes:
-    head, tail, _ = frame(record, n, AT, SEED)
-    return head + record.d + tail
+    return records.line_of(record, n, AT, SEED)
 
 
 def read_back(record: Draft) -> Line | None:
@@ -116,11 +116,9 @@ def deeper(calls: int, made: Draft) -> Line | None:
     return read_back(made) if calls == 0 else deeper(calls - 1, made)
 
 
-def test_followers_come_right_after_their_first_record_and_name_its_number() -> None:
+def test_followers_name_the_number_of_their_first_record() -> None:
     scores = [draft("score", {"o": 0, "of": 0, "scorer": each, "reason": '"of":0,'}, "k") for each in ("a", "b")]
     group = draft_group(draft("sample.finished", {"o": 0}, "k"), scores)
-    found = list(numbered([draft("note", {}), group, draft("note", {})], 6))
-    assert [(n, follows) for n, _, follows in found] == [(7, False), (8, False), (9, True), (10, True), (11, False)]
-    read = [msgspec.json.decode(record.d) for _, record, follows in found if follows]
+    read = [msgspec.json.decode(each.d) for each in group.numbered_followers(8)]
     assert read == [{"o": 0, "of": 8, "scorer": each, "reason": '"of":0,'} for each in ("a", "b")]
     assert group.size >= sum(each.size for each in scores)

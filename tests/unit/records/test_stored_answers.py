@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.errors import RecordTooLargeError
 from holdfast.records import draft
-from holdfast.records.facts import SampleFinished, Step, checked
+from holdfast.records.facts import SampleFinished, Step, as_stored, checked
 from holdfast.records.samples import TEXT_ONCE_CHARACTERS, Answer, Usage
 
 LONG = "a line\n" * TEXT_ONCE_CHARACTERS
@@ -38,8 +38,9 @@ def test_the_text_is_in_memory_once_when_it_was_read() -> None:
     "given", [answer("short"), answer(LONG, f"{LONG}!"), answer(LONG, [{"type": "text", "text": LONG}]), Answer(LONG)]
 )
 def test_other_answers_are_stored_as_they_are(given: Answer) -> None:
-    assert given.as_stored() is given
-    assert checked("sample.finished", SampleFinished(1, 1, given), "t/m/s/1")[1].answer == given
+    fact = SampleFinished(1, 1, given)
+    assert as_stored(fact) == fact
+    assert checked("sample.finished", fact, "t/m/s/1")[1].answer == given
 
 
 def test_a_record_of_an_older_version_that_has_the_text_twice_is_read() -> None:

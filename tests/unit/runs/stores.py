@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.engine import Engine
 from holdfast.journal import Lock, Reader
 from holdfast.models import ModelError, Request
-from holdfast.records import Segment, draft, frame, seed_of
+from holdfast.records import Segment, draft, line_of, seed_of
 from holdfast.records.line import FORMAT
 from holdfast.runs import RunLocation, RunSummary, execute, find_run, list_runs, new_run_location
 from holdfast.runs.store.doctor import Finding, examine, fix
@@ -121,8 +121,8 @@ def of_newer_format(place: RunLocation) -> None:
         if os.path.isfile(path):
             os.unlink(path)
     newer = draft("segment", Segment(99, uid, 1, 1, 1))
-    head, tail, _ = frame(newer, 1, b"2030-01-01T00:00:00.000000Z", seed_of(uid))
-    Path(place.journal, "000001.jsonl").write_bytes(head + newer.d + tail)
+    line = line_of(newer, 1, b"2030-01-01T00:00:00.000000Z", seed_of(uid))
+    Path(place.journal, "000001.jsonl").write_bytes(line)
     assert FORMAT < 99
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.errors import StoppedError
-from holdfast.journal.positions import Position
+from holdfast.journal import Position
 from holdfast.models import ModelCall
 from holdfast.models.provider import AskFailedError
 from holdfast.records import Draft
@@ -67,6 +67,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return runner.run(coroutine)
 
 
+def type_of(record: Draft) -> str:
+    return str(msgspec.json.decode(b"{%b0}" % record.head)["t"])
+
+
 class MemoryJournal:
     """Numbers records as they come and acknowledges them in that order, in batches, `seconds` after the first."""
 
@@ -95,11 +99,11 @@ class MemoryJournal:
         return self.records[-1][0] if self.records else 0
 
     def of(self, kind: str) -> list[bytes]:
-        return [record.d for _, record in self.records if record.t == b'"%b"' % kind.encode()]
+        return [record.d for _, record in self.records if type_of(record) == kind]
 
     def steps(self) -> list[RecordedStep]:
-        kind = b'"step"'
-        return [RecordedStep(n, msgspec.json.decode(each.d, type=Step)) for n, each in self.records if each.t == kind]
+        steps = [(n, each.d) for n, each in self.records if type_of(each) == "step"]
+        return [RecordedStep(n, msgspec.json.decode(data, type=Step)) for n, data in steps]
 
     def _take(self, record: Draft) -> Position:
         n = next(self._numbers)

@@ -14,7 +14,7 @@ from holdfast.records.samples import Sample
 from holdfast.solve import AttemptLimits, Context, LimitError, ToolFailedError, UnconfirmedCall, tool
 from holdfast.solve.tools.tool import Tool
 from tests.unit.engine.attempts_stage import Setting, answer, past_of
-from tests.unit.solve.stage import World, play, prefixes, say
+from tests.unit.solve.stage import World, play, prefixes, say, type_of
 
 
 class Bell:
@@ -159,11 +159,11 @@ def once(bell: Bell) -> Any:
 def test_it_is_announced_before_it_is_done() -> None:
     bell = Bell(repeatable=False)
     story = answer(once(bell), World())
-    assert [record.t for _, record in story.journal.records] == [
-        b'"step"',
-        b'"step.started"',
-        b'"step"',
-        b'"sample.finished"',
+    assert [type_of(record) for _, record in story.journal.records] == [
+        "step",
+        "step.started",
+        "step",
+        "sample.finished",
     ]
 
 

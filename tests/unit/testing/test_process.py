@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.models import Connection, Request, Retries, ask, make_provider
+from holdfast.models import Connection, Request, Retries, make_provider
 from holdfast.testing import Behaviour, Fault, ServerStartError, start_server_process
 from holdfast.testing.__main__ import main, parse_fault
+from tests.unit.models.unpaced import ask
 from tests.unit.testing.patience import until
 
 
@@ -19,7 +20,7 @@ async def ask_twenty(base_url: str) -> list[str]:
 
     provider = make_provider(Connection("openai", "m", base_url=base_url))
     requests = [Request([{"role": "user", "content": f"{number} * 2"}]) for number in range(20)]
-    answers = await asyncio.gather(*(ask(provider, request, Retries(3, no_sleep)) for request in requests))
+    answers = await asyncio.gather(*(ask(provider, request, Retries(3), no_sleep) for request in requests))
     await provider.close()
     return [answer.text for answer, _ in answers]
 

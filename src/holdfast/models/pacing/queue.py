@@ -133,7 +133,8 @@ class Slots:
 
     def give_back(self) -> None:
         self._free += 1
-        self._hand_out()
+        if self._waiting:
+            self._hand_out()
 
     def change(self, limit: int) -> None:
         """Change the limit."""

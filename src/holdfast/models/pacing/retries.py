@@ -19,10 +19,9 @@ is a parameter. Invariants:
   may have been sent before the server died.
 """
 
-import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -37,7 +36,6 @@ class Retries(msgspec.Struct, frozen=True):
     """How often to retry, and how long to wait before each retry. `random` returns numbers in [0, 1)."""
 
     count: int = 5
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     seconds_base: float = 0.5
     seconds_max: float = 30.0
@@ -69,11 +67,8 @@ class Admission(Protocol):
         """The try ended without a result: a cancellation, or a bug in a provider."""
 
 
-async def ask(
-    provider: Provider, request: Request, retries: Retries, passage: Admission | None = None
-) -> tuple[Answer, int]:
+async def ask(provider: Provider, request: Request, retries: Retries, gate: Admission) -> tuple[Answer, int]:
     """The answer and the number of tries. Raises the last ModelError, with its `tries`, when no retry is left."""
-    gate = passage if passage is not None else _Unlimited(retries)
     tries, used, wait = 1, 0, 0.0
     while True:
         await gate.enter(wait)
@@ -94,26 +89,6 @@ async def ask(
             gate.answered(answer)
             return answer, tries
         tries += 1
-
-
-class _Unlimited:
-    """No limiter: each request waits only for its own pause."""
-
-    def __init__(self, retries: Retries) -> None:
-        self._sleep = retries.sleep
-        self._is_first = True
-
-    async def enter(self, seconds: float) -> None:
-        if not self._is_first:
-            await self._sleep(seconds)
-        self._is_first = False
-
-    def answered(self, answer: Answer) -> None: ...
-
-    async def failed(self, error: ModelError) -> Again:
-        return Again()
-
-    def dropped(self) -> None: ...
 
 
 def _wait_seconds(error: ModelError, tries: int, retries: Retries) -> float:

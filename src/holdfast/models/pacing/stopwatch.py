@@ -6,18 +6,29 @@ duration depends on how busy a model is. Code that delays a request finds the sa
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 
 from holdfast.models.call import ModelCall, current_call
 
 
+@functools.lru_cache(1)
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The clock of an event loop. That of asyncio's own loops is `time.monotonic` behind a method: every sample looks
+    at it several times, so the method is left out. Cached for the same reason.
+    """
+    return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+
+
 class Stopwatch:
     """The clock of one attempt. It stops only while all of its requests wait; overlapping waits count once."""
 
     # Class attributes are the defaults: every sample creates a stopwatch, and few of them ever stop.
-    _asked = 0
-    _holding = 0
+    asked = 0
+    """How many requests of the sample have begun and not ended. Call `update` after each change while `holding`."""
+    holding = 0
+    """How many of them wait."""
     _is_stopped = False
     _since = 0.0
     _held = 0.0
@@ -35,28 +46,18 @@ class Stopwatch:
         """Set the time limit that is extended while the clock is stopped; None: there is none any more."""
         self._limit = limit
 
-    def begin(self) -> None:
-        """The sample starts a request; call `end` when it has ended."""
-        self._asked += 1
-        if self._holding:
-            self._update()
-
-    def end(self) -> None:
-        self._asked -= 1
-        if self._holding:
-            self._update()
-
     def hold(self) -> None:
         """A request of the sample waits; call `let_go` when it is sent."""
-        self._holding += 1
-        self._update()
+        self.holding += 1
+        self.update()
 
     def let_go(self) -> None:
-        self._holding -= 1
-        self._update()
+        self.holding -= 1
+        self.update()
 
-    def _update(self) -> None:
-        is_stopped = 0 < self._holding >= self._asked
+    def update(self) -> None:
+        """Stop or start the clock."""
+        is_stopped = 0 < self.holding >= self.asked
         if is_stopped and not self._is_stopped:
             self._since = self._clock()
             self._suspend_limit()

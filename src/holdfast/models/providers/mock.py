@@ -138,18 +138,15 @@ def _draw(digest: int, *about: str | int) -> int:
 
 
 def _answer(reply: str, messages: list[Message]) -> Answer:
-    text = reply.replace(_LAST, _last_user_text(messages)) if _LAST in reply else reply
-    tokens = 0
+    last, tokens = "", 0
     for message in messages:
-        tokens += _count_tokens(_text(message))
-    return Answer(text, {"role": "assistant", "content": text}, [], "stop", Usage(tokens, _count_tokens(text)))
-
-
-def _last_user_text(messages: list[Message]) -> str:
-    for message in reversed(messages):
+        text = _text(message)
+        tokens += text.count(" ") + 1 if text else 0
         if message.get("role") == "user":
-            return _text(message)
-    return ""
+            last = text
+    said = reply.replace(_LAST, last)
+    usage = Usage(tokens, said.count(" ") + 1 if said else 0)
+    return Answer(said, {"role": "assistant", "content": said}, [], "stop", usage)
 
 
 def _text(message: Message) -> str:
@@ -158,7 +155,3 @@ def _text(message: Message) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-
-
-def _count_tokens(text: str) -> int:
-    return text.count(" ") + 1 if text else 0

@@ -24,11 +24,12 @@ def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool |
     """The answer contains the target, or one of several targets, without surrounding spaces. No score for an empty
     target, because every text contains it.
     """
-    targets = [reference for reference in references(sample.target) if reference.strip()]
-    if not targets:
-        return None
-    text = _normalise(answer.text, ignore_case, strip=False)
-    return any(_normalise(reference, ignore_case, strip=True) in text for reference in targets)
+    text, found = _normalise(answer.text, ignore_case, strip=False), None
+    for reference in references(sample.target):
+        wanted = _normalise(reference, ignore_case, strip=True)
+        if wanted:
+            found = found or wanted in text
+    return found
 
 
 @slow_if(may_take_long)

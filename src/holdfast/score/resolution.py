@@ -203,6 +203,8 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
     for arg in made.args:
         if arg not in known and not open_ended:
             takes = {*known, *(_COMMON_ARGUMENTS if isinstance(made, Scorer) else ())}
+            if built_in_name(made):
+                takes.discard("scale")  # a user's scorer declares one, a built-in has its own
             names = _nearest(arg, sorted(takes)) if takes else "it takes none"
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():

@@ -171,7 +171,9 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
     """
     from holdfast.stats import mcnemar_test, permutation_test
 
-    right_or_wrong = pairs.scale.is_bool and pairs.answers == len(set(pairs.groups))
+    # A reduced value may be a chance between 0 and 1: McNemar's test would count it by its sign alone.
+    is_binary = {*pairs.first, *pairs.second} <= {0.0, 1.0}
+    right_or_wrong = pairs.scale.is_bool and is_binary and pairs.answers == len(set(pairs.groups))
     return (mcnemar_test if right_or_wrong else permutation_test)(pairs.differences, pairs.groups)
 
 

@@ -60,7 +60,7 @@ def ran(store: Path) -> RunLocation:
     def moody(sample: Sample, answer: Answer) -> float | None:
         return None if sample.id == "s2" else next(mood) / 10
 
-    scorers = [scorer(panel).using(roles=["a", "b"]), moody]
+    scorers = [scorer(panel).using(roles=["a", "b"]), scorer(moody, scale=(0, 2))]
     task = Asked(rows=rows(5), scorers=scorers, fields={"repeats": 3, "reduce": [*WAYS, BY_LABEL]})
     roles = {name: {"provider": "mock"} for name in "ab"}
     go(store, given([task], [model("warm", reply, params={"temperature": 0.7})], roles=roles))

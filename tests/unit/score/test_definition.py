@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.records.samples import Answer, Sample
 from holdfast.score import Scorer, ScorerError, scorer
+from holdfast.stats import BOOL
 from tests.unit.score.answers import answer, sample
 
 
@@ -15,8 +16,8 @@ def close(sample: Sample, answer: Answer, within: float = 1.0) -> bool:
 
 
 def test_the_decorator_works_with_and_without_arguments() -> None:
-    assert scorer(close) == Scorer("close", close, {}, False)
-    assert scorer(name="near")(close) == Scorer("near", close, {}, False)
+    assert scorer(close) == Scorer("close", close, {}, False, scale=BOOL)
+    assert scorer(name="near")(close) == Scorer("near", close, {}, False, scale=BOOL)
     assert scorer()(close) == scorer(close)
 
 
@@ -28,7 +29,7 @@ def test_a_decorated_function_is_still_called() -> None:
 
 
 def test_a_scorer_can_be_renamed() -> None:
-    assert scorer(scorer(close), name="other") == Scorer("other", close)
+    assert scorer(scorer(close), name="other") == Scorer("other", close, scale=BOOL)
     assert scorer(scorer(close)) == scorer(close)
 
 

@@ -93,7 +93,7 @@ def summary(
         worth = _worth(mean, variance, alike, max(answers or n, alike), count - 1)
         return Defined(n, mean, error, *_not_rejected(mean, worth), "wilson")
     if error > _CLOSE * abs(mean):
-        half = _t_quantile(count - 1) * error
+        half = t_quantile(count - 1) * error
         low, high = float(max(mean - half, scale.lowest)), float(min(mean + half, scale.highest))
         return Defined(n, mean, error, low, high, "student")
     if math.isinf(scale.highest - scale.lowest):
@@ -116,7 +116,7 @@ def _worth(mean: float, variance: float, alike: float, answers: float, freedom: 
     few = 0.5 / (0.5 + alike * min(mean, 1 - mean))
     blended = found + few * (alone / alike - found)
     z = statistics.NormalDist().inv_cdf(_UPPER)
-    return max(alike, alone / (blended * (_t_quantile(freedom) / z) ** 2))
+    return max(alike, alone / (blended * (t_quantile(freedom) / z) ** 2))
 
 
 def reduced_summary(
@@ -198,7 +198,7 @@ def _not_rejected(share: float, n: float) -> tuple[float, float]:
     return low, high
 
 
-def _t_quantile(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     """By the distribution of freedom / (freedom + t^2), which is a beta."""
     from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy has no types
 

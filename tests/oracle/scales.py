@@ -53,5 +53,5 @@ def _of_identity(scorer: Mapping[str, Any], part: str) -> Possible | None:
     if isinstance(given, Mapping):
         given = given.get(part)
     if isinstance(given, Sequence) and not isinstance(given, str):
-        return Possible(*map(float, given))
+        return Possible(float(given[0]), float(given[1]))
     return None if given is None else _NAMED[given]

@@ -322,7 +322,7 @@ def test_normalise_maps_each_scale_to_0_to_1() -> None:
 
 
 def test_a_scorer_without_a_scale_is_mentioned_once() -> None:
-    entries = [
+    entries: list[Any] = [
         *("exact_match", grade, grade, is_short, scorer(grade, name="declared", scale="number")),
         {"all_of": {"of": ["includes", grade]}},
         {"all_of": {"of": ["includes", scorer(grade, name="part")]}},

@@ -382,11 +382,12 @@ def test_equal_means_share_a_rank() -> None:
 
 
 def test_means_and_ranks_rest_on_the_keys_that_all_have() -> None:
-    """The third model answers only the last ten, on which the first two are equal."""
-    one, two = side(*[True] * 20, run="one"), side(*[False] * 10, *[True] * 10, run="two")
-    three = with_failures([None] * 10 + [True] * 9 + [False], "three")
+    """The third model answers only the last ten, in which the first two differ by one."""
+    one, two = side(*[True] * 20, run="one"), side(*[False] * 11, *[True] * 9, run="two")
+    three = with_failures([None] * 10 + [True] * 8 + [False] * 2, "three")
     assert ranks(board(one, two)) == {"one": 1, "two": 2}
     found = board(one, two, three)
     assert found.common_min == 10
-    assert {each.run: each.summary.mean for each in found.ranked} == {"one": 1.0, "two": 1.0, "three": 0.9}
+    assert {each.run: each.summary.mean for each in found.ranked} == {"one": 1.0, "two": 0.9, "three": 0.8}
     assert ranks(found) == {"one": 1, "two": 1, "three": 1}
+    assert [each.run for each in found.ranked] == ["one", "two", "three"]

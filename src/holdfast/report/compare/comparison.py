@@ -22,8 +22,7 @@ from holdfast.records import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
 from holdfast.report.reduction import with_counts
 from holdfast.state import mean_by_sample
-from holdfast.stats import NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
-from holdfast.stats.intervals import LEVEL
+from holdfast.stats import LEVEL, NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
 
 if TYPE_CHECKING:
     from holdfast.stats import PairedTest

@@ -25,8 +25,8 @@ from holdfast.records import Key
 from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
 from holdfast.report.text import count_of, counted, format_interval, format_number
-from holdfast.stats import NUMBER, Design, Scale, Summary, samples_needed, split_variance
-from holdfast.stats.intervals import LEVEL, normal_quantile
+from holdfast.stats import LEVEL, NUMBER, Design, Scale, Summary, samples_needed, split_variance
+from holdfast.stats.intervals import normal_quantile
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
 _SLACK = 1e-9

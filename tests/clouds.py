@@ -1,8 +1,8 @@
 """The other clouds, on the loopback: Azure's protocol as Azurite speaks it, Google's in front of a moto server.
 
 Azurite is a program of Node (`npm install azurite`); it is found on PATH, or where HOLDFAST_AZURITE says. No server for
-Google's XML protocol can be had as a package. It is that of S3, but for how it asks for an object to be made only once,
-and how it says who asks: that is translated here, so what is tested is our client, and not what Google does.
+Google's XML protocol can be had as a package. It is that of S3, but for how an object is created only once,
+and how a request is signed: that is translated here, so what is tested is our client, and not what Google does.
 """
 
 import base64

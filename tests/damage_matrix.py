@@ -189,7 +189,7 @@ class Matrix:
             yield "exit 0, though an original was changed"
 
     def _of_continuing(self, case: Case, copy: Copy, verb: str) -> Iterator[str]:
-        """It is refused as damaged, or ends as if nothing had happened and asks only for what was lost."""
+        """It is refused as damaged, or ends as if nothing had happened and requests only what was lost."""
         left = EXPORT.look(copy)
         kept = {line["key"] for line in left.data or () if line["status"] == "finished"}
         said, asked = continue_run(copy, verb)
@@ -271,7 +271,7 @@ def _answers(case: Case, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _make_derived(copy: Copy) -> None:
-    """Look at the run and at its store: whoever does so first makes the index and the catalogue."""
+    """Look at the run and at its store: the first one makes the index and the catalogue."""
     for arguments in (("show", copy.of.name), ("ls",)):
         said = run_command(copy, *arguments)
         assert said.code == 0, said

@@ -12,8 +12,7 @@ import msgspec
 import xxhash
 
 from holdfast.records.facts import FACTS, AnomaliesRechecked
-from holdfast.records.line import seed_of
-from holdfast.records.record_types import Anomaly
+from holdfast.records.line import Anomaly, seed_of
 from holdfast.records.samples import Usage
 from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, write_spec

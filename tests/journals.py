@@ -39,7 +39,7 @@ QUICK = QuickDisk()
 
 
 class Ticks:
-    """A clock that goes on by one second at each look."""
+    """A clock that advances by one second at each look."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start

@@ -1,4 +1,4 @@
-"""The model of the damage matrix: answers sums, counts what it is asked, and kills its process if it is told to."""
+"""The model of the damage matrix: answers sums, counts its requests, and kills its process when it is configured to."""
 
 import asyncio
 import os

@@ -91,7 +91,7 @@ def full_spec(folder: Path) -> Mapping:
                 "dataset": {"path": f"{folder}/sums.jsonl", "id": "id", "input": "question", "target": "answer"},
                 "prompt": "Compute: {question}",
                 "fewshot": {"path": f"{folder}/shots.jsonl", "n": 2},
-                "solver": {"chat": {"role": ROLE}},  # a role that no solver asks belongs to scores alone
+                "solver": {"chat": {"role": ROLE}},  # a role that no solver uses belongs to scores alone
                 "scorers": ["numeric"],
                 "sandbox": {"seconds": 30.0},
             }

@@ -1,6 +1,6 @@
 """Object stores for tests: one in memory that remembers every change, wrappers that misbehave, and the real kinds.
 
-A moto server on the loopback stands for S3, obstore's own folder store for everything that is mounted.
+A moto server on the loopback simulates S3, obstore's own folder store for everything that is mounted.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from holdfast.journal.object_store import ObjectInfo, Objects
 
 PATIENCE_SECONDS = 30.0
 EVERY_KIND = ("s3", "folder", "azure", "google")
-"""Those of the fixture `bucket`; it takes the first two unless a test's file asks for all."""
+"""Those of the fixture `bucket`; it takes the first two unless a test's file requests all."""
 
 
 class Change(NamedTuple):
@@ -93,8 +93,8 @@ def states(before: dict[str, bytes], changes: list[Change]) -> Iterator[dict[str
 class Broken:
     """A store between us and another one, which does what it likes with every call that changes or reads something.
 
-    `before(verb, name)` may raise, wait or count; what it returns says how the call goes on: `do` it, `lie` (do nothing
-    and say that it was done), or `mumble` (do it, and say that it failed).
+    `before(verb, name)` may raise, wait or count; what it returns says how the call continues: `do` it, `lie` (do
+    nothing and say that it was done), or `mumble` (do it, and say that it failed).
     """
 
     def __init__(self, objects: Objects, before: Callable[[str, str], str]) -> None:

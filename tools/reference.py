@@ -23,12 +23,14 @@ from msgspec import inspect as kinds
 
 from holdfast.cli.main import app
 from holdfast.runs.execution.log import EVENTS, LOG
-from holdfast.score import Scorer
+from holdfast.score import Scorer, describe_scale
 from holdfast.score.definition import arguments_after
 from holdfast.score.extractors import EXTRACTORS
+from holdfast.score.scales import BUILT_IN_SCALES
 from holdfast.score.scorers.registry import SECTIONS
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.types import field_classes, nested_type
+from holdfast.stats import Scale
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"
@@ -113,7 +115,10 @@ arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. [How to write your own
 
 - Every scorer also takes `name` (to use one scorer twice), `extract` and `extract_target`.
 - A target may be a list: any entry counts as correct, and for similarities the most similar entry counts.
-- A sample without a target has no score. Similarities are from 0 to 1.
+- A sample without a target has no score.
+- The scale says which values are possible: right or wrong (`bool`), lowest to highest, a `count` from 0, a `label`, or
+  any `number`. Parts of `all_of`, `any_of`, `none_of` and `weighted` have the same scale, or `normalise: true` maps
+  each to 0..1. Your own scorers [declare theirs](howto/write-a-scorer.md#declare-the-scale).
 - If a scorer needs an extra that is not installed, the spec is refused.
 {kinds}
 ## Extractors
@@ -383,15 +388,21 @@ def events_page() -> str:
 def scorers_page() -> str:
     sections = []
     for kind, scorers in SECTIONS.items():
-        lines = [f"\n## {kind}", "| scorer | arguments | score | extra |", "|---|---|---|---|"]
+        lines = [f"\n## {kind}", "| scorer | arguments | score | scale | extra |", "|---|---|---|---|---|"]
         for each in scorers:
             extra = f"`{each.extra}`" if each.extra else ""
-            lines.append(_row(f"`{each.name}`", _arguments(each.function, 2), _says(each.function), extra))
+            cells = (_arguments(each.function, 2), _says(each.function), _scale_words(each.name), extra)
+            lines.append(_row(f"`{each.name}`", *cells))
         sections.append("\n".join(lines) + "\n")
     extractors = [
         _row(f"`{name}`", _arguments(each.function, 1), _says(each.function)) for name, each in EXTRACTORS.items()
     ]
     return _SCORERS.format(generated=_GENERATED, kinds="".join(sections), extractors="\n".join(extractors))
+
+
+def _scale_words(name: str) -> str:
+    scale = BUILT_IN_SCALES[name]
+    return describe_scale(scale) if isinstance(scale, Scale) else _says(scale)
 
 
 def _says(function: Callable[..., Any]) -> str:

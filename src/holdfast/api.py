@@ -15,8 +15,7 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records import Row
-from holdfast.runs.execution.event_loop import run_in_loop
-from holdfast.runs.execution.execute import execute, new_run_location
+from holdfast.runs.execution.execute import execute, new_run_location, run_in_loop
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.progress import observer
 from holdfast.runs.mirror import recovery

@@ -154,7 +154,7 @@ def test_losing_the_whole_successor_of_a_poisoned_segment_hides_no_record_of_lat
     ]
 
 
-def test_opening_after_a_flip_in_the_header_behind_a_poisoned_segment_goes_on(place: tuple[str, bool]) -> None:
+def test_opening_after_a_flip_in_the_header_behind_a_poisoned_segment_continues(place: tuple[str, bool]) -> None:
     folder, sealed = place
     acknowledged = poisoned_journal(folder, void=7, later=0)
     os.remove(os.path.join(folder, THIRD))

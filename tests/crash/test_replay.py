@@ -132,13 +132,15 @@ def check_every_cut(tmp_path: Path, solver: Callable[..., Any], cuts: Callable[[
 
 
 @pytest.mark.parametrize("solver", [races, conversation])
-def test_a_run_cut_off_after_any_record_goes_on_with_what_it_has(tmp_path: Path, solver: Callable[..., Any]) -> None:
+def test_a_run_cut_off_after_any_record_continues_with_what_it_has(tmp_path: Path, solver: Callable[..., Any]) -> None:
     check_every_cut(tmp_path, solver, lambda count: range(3, count + 1, 3))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("solver", [races, conversation])
-def test_a_run_cut_off_after_every_record_goes_on_with_what_it_has(tmp_path: Path, solver: Callable[..., Any]) -> None:
+def test_a_run_cut_off_after_every_record_continues_with_what_it_has(
+    tmp_path: Path, solver: Callable[..., Any]
+) -> None:
     check_every_cut(tmp_path, solver, lambda count: range(2, count + 1))
 
 

@@ -1,4 +1,4 @@
-"""Agents of many turns, killed in the middle of a sample: they go on where they were, and nothing is paid for twice."""
+"""Agents of many turns, killed in a sample: they continue where they were, and nothing is paid for twice."""
 
 import json
 import random
@@ -20,9 +20,7 @@ STALL_SECONDS = 1.0
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(50, marks=pytest.mark.long)])
-def test_killed_after_every_acknowledgement_it_asks_exactly_as_often_as_it_has_turns(
-    tmp_path: Path, turns: int
-) -> None:
+def test_killed_after_every_acknowledgement_it_sends_exactly_one_request_per_turn(tmp_path: Path, turns: int) -> None:
     with serving(agent(turns)) as server:
         spec = write(tmp_path / "killed", server.base_url, "mine:fragile")
         for _ in range(3 * turns):
@@ -47,9 +45,7 @@ def test_killed_after_every_acknowledgement_it_asks_exactly_as_often_as_it_has_t
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8)], ids="seed {}".format
 )
-def test_react_with_parallel_tools_killed_at_random_asks_again_only_what_was_in_flight(
-    tmp_path: Path, seed: int
-) -> None:
+def test_react_with_parallel_tools_killed_at_random_repeats_only_what_was_in_flight(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     turns, samples, in_flight = 12, 3, 0
     with serving(agent(turns, tools=3), latency=0.03) as server:
@@ -89,7 +85,7 @@ async def gamble(sample, ctx):
 
 
 @pytest.mark.parametrize("time", [1, *(pytest.param(time, marks=pytest.mark.long) for time in range(2, 8))])
-def test_a_solver_that_asks_for_something_else_each_time_ends_and_says_what_was_bought_in_vain(
+def test_a_solver_that_sends_another_request_each_time_ends_and_reports_the_wasted_cost(
     tmp_path: Path, time: int
 ) -> None:
     turns = 5
@@ -144,7 +140,7 @@ def read_journal(journal: Path) -> Iterator[bytes]:
 
 
 def talker(messages: list[Message]) -> Message:
-    """Says how far the talk is, as whoever is asked sees it."""
+    """Answers with the length of the conversation that it sees."""
     return {"role": "assistant", "content": f"message {len(messages)}"}
 
 

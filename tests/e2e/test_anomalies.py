@@ -1,4 +1,4 @@
-"""Odd answers, with the real command: found while they are answered, kept over a kill, looked for again."""
+"""Anomalies, with the real command: found when answers arrive, kept over a kill, looked for again."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def started(folder: Path, **changes: Any) -> Done:
     return done
 
 
-def test_a_report_says_what_is_odd_about_answers_and_how_to_see_them(tmp_path: Path) -> None:
+def test_a_report_lists_anomalies_and_how_to_see_the_answers(tmp_path: Path) -> None:
     said = started(tmp_path).out
     assert "sums/arith: anomaly loop in 1 answer (the same phrase again and again), e.g. sums/arith/loop0/1" in said
     assert "see: holdfast show odd --anomaly loop" in said
@@ -96,7 +96,7 @@ def test_switched_off_nothing_is_looked_at_and_a_resume_that_switches_it_on_look
     assert "anomaly refusal" in less.out
 
 
-def test_a_newer_list_is_used_on_demand_and_asks_nothing(tmp_path: Path) -> None:
+def test_a_newer_list_is_used_on_demand_and_sends_no_request(tmp_path: Path) -> None:
     started(tmp_path)
     again = call("score", "odd", "--anomalies", cwd=tmp_path)
     assert again.code == 0, again.said

@@ -1,5 +1,5 @@
-"""Agents written with OpenAI's SDK alone, evaluated as they are: killed in the middle, they go on, and nothing that was
-answered is asked, or paid for, twice. All requests are counted at the server.
+"""Agents written with OpenAI's SDK alone, evaluated as they are: killed in the middle, they continue, and nothing
+that was answered is requested, or paid for, twice. All requests are counted at the server.
 """
 
 import random
@@ -190,9 +190,7 @@ def go_on(folder: Path, times: int) -> Done:
         *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in SOLVERS),
     ],
 )
-def test_killed_after_every_answer_it_asks_exactly_as_often_as_it_has_turns(
-    tmp_path: Path, kind: str, turns: int
-) -> None:
+def test_killed_after_every_answer_it_sends_exactly_one_request_per_turn(tmp_path: Path, kind: str, turns: int) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     with serving(agent(turns)) as server:
         assert evaluate(killed, server, SOLVERS[kind]).code == -9
@@ -222,7 +220,7 @@ def test_killed_after_every_answer_it_asks_exactly_as_often_as_it_has_turns(
     ],
     ids=["in threads", "programs", "a crowd in one sample"],
 )
-def test_killed_at_random_it_asks_again_only_what_was_in_flight(
+def test_killed_at_random_it_repeats_only_what_was_in_flight(
     tmp_path: Path, seed: int, solver: Any, samples: int
 ) -> None:
     chance = random.Random(seed)
@@ -259,7 +257,7 @@ def test_parallel_requests_are_answered_in_the_same_order_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("solver", ["mine:impatient", "mine:insistent"])
-def test_a_client_that_asks_again_because_it_had_to_wait_gets_the_answer_that_is_on_its_way(
+def test_a_client_that_retries_because_it_had_to_wait_gets_the_answer_that_is_on_its_way(
     tmp_path: Path, solver: str
 ) -> None:
     # The client gives up after 4 s; the answer comes 2 s later, 2 s before the client would give up again.
@@ -353,7 +351,7 @@ def test_replay_and_fork_run_it_on_its_recorded_steps(tmp_path: Path, kind: str)
     assert shown("f", tmp_path / "runs")["steps"]["replayed"] == 1
 
 
-def test_a_program_that_fails_is_told_with_what_it_said_last(tmp_path: Path) -> None:
+def test_a_program_that_fails_is_reported_with_what_it_said_last(tmp_path: Path) -> None:
     with serving(agent(1)) as server:
         code = "import sys; print('so far so good'); sys.exit('no luck today')"
         solver = {"command": {"run": ["python", "-c", code]}}

@@ -1,4 +1,4 @@
-"""Run budgets with the real command and a real server: where a run stops, how far beyond, and how it goes on."""
+"""Run budgets with the real command and a real server: where a run stops, how far beyond, and how it continues."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def spec_of(folder: Path, base_url: str, rows: int = 60, **changes: Any) -> Path
     return write_spec(folder, rows, base_url, model=model, **changes)
 
 
-def test_it_stops_with_exit_6_at_what_it_may_cost_and_goes_on_when_that_is_raised(tmp_path: Path) -> None:
+def test_it_stops_with_exit_6_at_what_it_may_cost_and_continues_when_that_is_raised(tmp_path: Path) -> None:
     with start_server_process(Behaviour(latency_seconds=0.01)) as server:
         spec = spec_of(tmp_path, server.base_url, limits={"run": {"cost_usd": 20 * A_REQUEST}})
         done = call("run", spec, "--id", "r", cwd=tmp_path)
@@ -92,7 +92,7 @@ def test_killed_in_the_middle_it_counts_on_from_what_is_recorded(tmp_path: Path)
     assert total["requests"] in (30, 31)
 
 
-def test_other_roles_count_too_and_are_told_apart(tmp_path: Path) -> None:
+def test_other_roles_count_too_and_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SOLVER)
     with start_server_process() as server:
         judge = {"provider": "openai", "model": "judge-1", "base_url": server.base_url, "price": PRICE}

@@ -1,4 +1,4 @@
-"""What another process asks of a live run: to stop, or to work with other limits."""
+"""Requests of another process to a live run: stop, or work with other limits."""
 
 import signal
 import subprocess

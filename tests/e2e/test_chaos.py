@@ -1,5 +1,5 @@
 """Evaluations through storms, with kill -9: totals are right, nothing recorded is bought twice, and no failure is
-scored as an answer. What each key must come to is told by the server's own rules, without asking it.
+scored as an answer. The result of each key is computed from the server's own rules, without a request.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ BROKEN = ("reset", "cut", "empty", "malformed", "html", "wrong-type")
 
 
 def chaos(seed: int, every: int, *, silent: float = 0.004, huge: float = 0.004) -> Behaviour:
-    """Every failure there is, in storms and between them, and answers of every odd shape."""
+    """Every failure there is, in storms and between them, and answers of every unusual shape."""
     refusals = [passing(kind, 0.1) for kind in ("429", "503", "529", "500", "502")]
     broken = [passing(kind, 0.05) for kind in BROKEN]
     more = [passing(kind, 0.03) for kind in ("other-json", "no-choices", "408")]

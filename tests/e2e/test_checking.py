@@ -93,7 +93,7 @@ def test_impossible_parameters_exit_2_before_anything_is_created(tmp_path: Path)
 
 
 def test_a_run_whose_stored_parameters_are_refused_today_stays_readable_and_resumable(tmp_path: Path) -> None:
-    """Older versions accepted every value; a spec that was made in Python is not checked, and stands for theirs."""
+    """Older versions accepted every value; a spec that was made in Python is not checked, and serves as one of them."""
     loaded = load_spec(str(write_spec(tmp_path)))
     model = msgspec.structs.replace(loaded.models[0], params={"temperature": "warm"})
     given = Given(msgspec.structs.replace(loaded, models=[model]))

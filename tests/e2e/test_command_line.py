@@ -114,7 +114,9 @@ def test_init_touches_no_file_that_exists(tmp_path: Path) -> None:
     assert (tmp_path / "eval.yaml").read_text() == "mine"
 
 
-def test_running_a_complete_run_again_prints_its_report_and_asks_nothing(tmp_path: Path, server: ServerProcess) -> None:
+def test_running_a_complete_run_again_prints_its_report_and_sends_no_request(
+    tmp_path: Path, server: ServerProcess
+) -> None:
     spec = write_spec(tmp_path, base_url=server.base_url)
     first = run("run", spec, "--id", "same", cwd=tmp_path)
     asked = server.stats().requests
@@ -275,7 +277,7 @@ def test_verify_finds_a_file_that_is_gone_and_exits_5(tmp_path: Path, name: str)
     assert name in done.out
 
 
-def test_going_on_with_a_changed_plan_exits_5_and_asks_nothing(tmp_path: Path) -> None:
+def test_a_resume_with_a_changed_plan_exits_5_and_sends_no_request(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     call("run", spec, "--id", "hurt", cwd=tmp_path)
     path = tmp_path / "runs" / "sums" / "hurt" / "plan.jsonl.zst"
@@ -537,7 +539,7 @@ def test_a_run_that_another_live_process_holds_exits_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_saves_says_how_to_go_on_and_exits_130(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_saves_says_how_to_continue_and_exits_130(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "a folder"  # with a space: what is printed has to be a command all the same
     folder.mkdir()
     with start_server_process(Behaviour(latency_seconds=0.3)) as slow:
@@ -568,7 +570,7 @@ def test_a_second_signal_ends_at_once_and_keeps_what_was_saved(tmp_path: Path) -
     assert shown("x", tmp_path / "runs")["status"] == "interrupted"
 
 
-def test_a_new_run_of_an_interrupted_spec_names_the_command_that_goes_on(tmp_path: Path) -> None:
+def test_a_new_run_of_an_interrupted_spec_names_the_command_that_continues(tmp_path: Path) -> None:
     slow = write_spec(tmp_path, model={"options": {"latency_seconds": 60, "reply": "8"}})
     store = tmp_path / "elsewhere"
     interrupt(tmp_path, "run", slow, "--id", "cut", "--store", store)
@@ -581,7 +583,7 @@ def test_a_new_run_of_an_interrupted_spec_names_the_command_that_goes_on(tmp_pat
     assert command == ["cut", "--store", str(store)]
 
 
-def test_show_of_an_interrupted_run_names_the_command_that_goes_on(tmp_path: Path) -> None:
+def test_show_of_an_interrupted_run_names_the_command_that_continues(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, model={"options": {"latency_seconds": 60}})
     store = tmp_path / "elsewhere"
     interrupt(tmp_path, "run", spec, "--id", "cut", "--store", store)
@@ -596,7 +598,7 @@ def test_resume_takes_a_spec_and_refuses_what_differs(tmp_path: Path) -> None:
     assert call("resume", "x", write_spec(tmp_path, seed=1), cwd=tmp_path).code == 3
 
 
-def test_a_run_goes_on_without_its_spec_and_its_data(tmp_path: Path) -> None:
+def test_a_run_continues_without_its_spec_and_its_data(tmp_path: Path) -> None:
     """The run holds its rows and its spec; only the model has to be there."""
     with start_server_process(Behaviour(latency_seconds=0.2)) as slow:
         spec = write_spec(tmp_path, 12, slow.base_url, model={"max_connections": 2})

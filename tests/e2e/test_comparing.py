@@ -10,6 +10,7 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy 
 
 from tests.e2e.commands import call, write_spec
 from tests.e2e.known_answers import marks, once, run_known
+from tests.tango import tango_interval
 
 SHIFTED = {"options": {"reply": "9"}}
 CLOSE = 1e-9
@@ -41,13 +42,13 @@ def test_right_or_wrong_is_compared_with_mcnemars_test_and_adjusted_with_holms(t
         steps = after - before
         gains, losses = int((steps > 0).sum()), int((steps < 0).sum())
         ps.append(scipy_stats.binomtest(min(gains, losses), gains + losses).pvalue)
-        interval = scipy_stats.ttest_1samp(steps, 0).confidence_interval()
+        low, high = tango_interval(gains, losses, 12)
         assert (each["first"]["run"], each["second"]["run"], each["test"]) == ("one", other, "mcnemar")
         assert (each["common"], each["samples"], each["exact"]) == (12, 12, True)
         assert (each["wins"], each["losses"], each["ties"]) == (gains, losses, 12 - gains - losses)
         assert [each["mean_first"], each["mean_second"]] == [close(before.mean()), close(after.mean())]
         assert each["difference"]["mean"] == close(steps.mean())
-        assert [each["difference"]["low"], each["difference"]["high"]] == [close(interval.low), close(interval.high)]
+        assert [each["difference"]["low"], each["difference"]["high"]] == pytest.approx([low, high], abs=1e-6)
         assert each["effect"] == close(steps.mean() / steps.std(ddof=1))
         assert each["p"] == close(ps[-1])
     assert [each["adjusted_p"] for each in found] == [close(min(1, 2 * ps[0])), close(max(ps[1], min(1, 2 * ps[0])))]
@@ -107,7 +108,7 @@ def test_two_runs_are_compared_on_the_keys_that_both_have(tmp_path: Path) -> Non
     assert "sums numeric, one and two: compared on 4 keys of 4 samples; 2 only in one" in told
 
 
-def test_keys_without_a_score_are_left_out_and_why_is_told(tmp_path: Path) -> None:
+def test_keys_without_a_score_are_left_out_and_why_is_reported(tmp_path: Path) -> None:
     """Two refuses a key; its scorer breaks on another answer, and says nothing of a third."""
     (tmp_path / "fussy.py").write_text(
         "import holdfast.models\n"
@@ -132,7 +133,7 @@ def test_keys_without_a_score_are_left_out_and_why_is_told(tmp_path: Path) -> No
     assert "left out of two: 1 failed, 1 scorer failed, 1 no score" in told
 
 
-def test_rows_that_differ_are_told(tmp_path: Path) -> None:
+def test_rows_that_differ_are_reported(tmp_path: Path) -> None:
     made(tmp_path, "one")
     path = write_spec(tmp_path)
     data = tmp_path / "sums.jsonl"
@@ -153,7 +154,7 @@ def test_equal_runs_show_no_change_and_no_doubt(two_runs: Path) -> None:
     assert [(each["changed"], each["p"], each["effect"]) for each in found["comparisons"]] == [([], 1.0, None)]
 
 
-def test_other_scorers_of_the_same_name_are_told(tmp_path: Path) -> None:
+def test_other_scorers_of_the_same_name_are_reported(tmp_path: Path) -> None:
     made(tmp_path, "one")
     made(tmp_path, "two", task={"scorers": [{"numeric": {"tolerance": 100}}]})
     found = compared(tmp_path, "one", "two")
@@ -187,7 +188,7 @@ def test_a_person_sees_both_answers_of_what_changed(tmp_path: Path) -> None:
     done = call("compare", "one", "two", "--store", tmp_path / "runs", cwd=tmp_path)
     assert done.code == 0
     lines = done.out.splitlines()
-    assert {"difference", "p", "adjusted", "effect", "wins", "losses", "ties"} <= set(lines[0].split())
+    assert {"difference", "p", "adjusted", "dz", "wins", "losses", "ties"} <= set(lines[0].split())
     assert "    - 8" in lines
     assert "    + 9" in lines
     none = call("compare", "one", "two", "--limit", "0", "--store", tmp_path / "runs", cwd=tmp_path)
@@ -212,6 +213,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("one", "two", "--evaluation", "nope"), "has no evaluation"),
     ],
 )
-def test_what_cannot_be_compared_is_told(two_runs: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_compared_is_reported(two_runs: Path, arguments: tuple[str, ...], said: str) -> None:
     done = call("compare", *arguments, "--store", two_runs / "runs", cwd=two_runs)
     assert (done.code, said in done.err) == (2, True), done.said

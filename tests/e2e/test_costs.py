@@ -52,7 +52,7 @@ def test_a_price_can_be_given_later_and_counts_for_all_of_the_run(tmp_path: Path
     assert call("cost", "r", "--json", cwd=tmp_path).json()["cost"]["dollars"] == pytest.approx(6 * 0.006)
 
 
-def test_what_a_fork_and_a_replay_saved_is_told_in_dollars(tmp_path: Path) -> None:
+def test_what_a_fork_and_a_replay_saved_is_reported_in_dollars(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 6, **priced())
     assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
     assert call("fork", "r", "--id", "f", "--set", "tasks.sums.sample_retries=1", cwd=tmp_path).code == 0
@@ -138,7 +138,9 @@ def test_a_listed_price_becomes_a_part_of_the_runs_spec_and_a_local_server_has_n
         (("other.yaml",), "no such file"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_one_sentence(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_costs_that_are_unknown_are_refused_in_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     spec = write_spec(tmp_path, 2)
     assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
     done = call("cost", *arguments, cwd=tmp_path)

@@ -108,7 +108,7 @@ def story_scores(store: Path, scorer: str, field: str) -> list[Any]:
     return [each[field] for each in told["scores"] if each["scorer"] == scorer]
 
 
-def test_a_run_that_goes_on_with_another_scorer_takes_the_others_over(tmp_path: Path) -> None:
+def test_a_run_that_continues_with_another_scorer_takes_the_others_over(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(COUNTING.replace("VALUE", "1"))
     store = completed(tmp_path, task={"scorers": ["mine:steady"]})
     spec = (tmp_path / "eval.yaml").read_text()
@@ -160,7 +160,7 @@ def completed_judged(folder: Path) -> Path:
     return folder / "runs"
 
 
-def test_scoring_asks_nothing_even_where_the_model_is_gone(tmp_path: Path) -> None:
+def test_scoring_sends_no_request_even_where_the_model_is_gone(tmp_path: Path) -> None:
     with start_server_process(Behaviour()) as server:
         write_spec(tmp_path, 6, server.base_url, fail_on_error=100)
         assert call("run", "eval.yaml", "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == 0

@@ -154,7 +154,7 @@ def dom(page: Path, folder: Path) -> str:
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: tools/system-packages chromium")
-def test_a_real_browser_shows_the_figures_of_a_page_and_asks_for_nothing(
+def test_a_real_browser_shows_the_figures_of_a_page_and_requests_nothing(
     folder: Path, server: Server, tmp_path: Path
 ) -> None:
     path = folder / "page.html"

@@ -1,4 +1,4 @@
-"""Pictures and other files in the data, as a user has them: stored once, sent as they are, killed and gone on with."""
+"""Pictures and other files in the data, as a user has them: stored once, sent as they are, killed and resumed."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ import holdfast
 from holdfast.report import ExportLine
 from holdfast.testing import Behaviour, ModelServer, ServerProcess, start_server_process
 from tests.e2e.commands import call, environment, exported, kill_when, run, shown, snapshot, write_rows
-from tests.e2e.test_kill_and_go_on import without_times
+from tests.e2e.test_kill_and_resume import without_times
 
 RUN = "x"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -88,7 +88,7 @@ def test_the_server_gets_the_pictures_and_the_run_holds_each_once(tmp_path: Path
     assert call("verify", RUN, cwd=tmp_path).code == 0
 
 
-def test_a_run_with_files_that_is_killed_goes_on_with_the_stored_ones(tmp_path: Path) -> None:
+def test_a_run_with_files_that_is_killed_continues_with_the_stored_ones(tmp_path: Path) -> None:
     with start_server_process(Behaviour(latency_seconds=0.05, kept=100)) as server:
         spec = write_files_spec(tmp_path, 30, server)
         killed = kill_when(lambda: server.stats().requests >= 10, "run", spec, "--id", RUN, cwd=tmp_path)
@@ -337,7 +337,7 @@ def test_tools_of_the_spec_reach_the_server_and_structured_output_too(tmp_path: 
     assert seen.headers["X-Team"] == "evals"
 
 
-def test_a_picture_that_the_mirror_has_lost_is_told_by_recover(tmp_path: Path) -> None:
+def test_a_picture_that_the_mirror_has_lost_is_reported_by_recover(tmp_path: Path) -> None:
     spec, mirror = write_files_spec(tmp_path, 3, None), tmp_path / "mirror"
     done = call("run", spec, "--id", RUN, "--set", f"mirror.url={mirror.as_uri()}", cwd=tmp_path)
     assert done.code == 0, done.err

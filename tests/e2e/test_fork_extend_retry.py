@@ -107,7 +107,7 @@ def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> Non
     assert "$" not in call("run", spec, "--dry-run", "--set", "models.arith.price=null", cwd=tmp_path).out
 
 
-def test_fork_says_what_it_reuses_and_asks_nothing_if_nothing_changed(tmp_path: Path) -> None:
+def test_fork_says_what_it_reuses_and_sends_no_request_if_nothing_changed(tmp_path: Path) -> None:
     with start_server_process() as server:
         begin(tmp_path, server)
         before = snapshot(store(tmp_path))
@@ -208,7 +208,7 @@ def test_a_fork_that_is_killed_while_it_is_made_is_made_by_the_same_command(tmp_
     assert sorted(path.name for path in building.iterdir()) == [RUN, FORK]
 
 
-def test_a_fork_of_a_killed_run_goes_on_with_what_was_half_done(tmp_path: Path) -> None:
+def test_a_fork_of_a_killed_run_continues_with_what_was_half_done(tmp_path: Path) -> None:
     rows = 60
     with start_server_process(Behaviour(latency_seconds=0.02, jitter_seconds=0.02)) as server:
         (tmp_path / "twice.py").write_text(_TWICE)
@@ -286,7 +286,7 @@ def test_damage_in_a_block_that_was_added_is_found_by_verify_and_refused_by_resu
         assert server.stats().requests == 12
 
 
-def test_an_extension_killed_after_its_record_is_gone_on_with_by_a_plain_resume(tmp_path: Path) -> None:
+def test_an_extension_killed_after_its_record_is_continued_by_a_plain_resume(tmp_path: Path) -> None:
     with start_server_process(Behaviour(latency_seconds=0.05)) as server:
         spec = begin(tmp_path, server, model={"max_connections": 2})
         extend = ["extend", RUN, "--set", "tasks.sums.repeats=5"]
@@ -311,7 +311,7 @@ def failing(folder: Path, server: ServerProcess) -> tuple[Path, list[str]]:
     return spec, failed
 
 
-def test_retry_asks_for_the_chosen_samples_only(tmp_path: Path) -> None:
+def test_retry_runs_the_chosen_samples_only(tmp_path: Path) -> None:
     with start_server_process(Behaviour(faults=[Fault("500", every=2)])) as server, start_server_process() as sound:
         _, failed = failing(tmp_path, server)
         finished = next(line["key"] for line in exported(RUN, store(tmp_path)) if line["status"] == "finished")

@@ -29,7 +29,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def test_it_waits_and_two_signals_end_it_and_it_goes_on_when_there_is_space(tmp_path: Path, small: Path) -> None:
+def test_it_waits_and_two_signals_end_it_and_it_continues_when_there_is_space(tmp_path: Path, small: Path) -> None:
     reply = {"reply": "x" * 20_000, "latency_seconds": 0.02}
     path = write_spec(tmp_path, 200, model={"options": reply, "max_connections": 2}, grace_seconds=0.5)
     command = ("run", path, "--id", "r", "--store", small)

@@ -97,7 +97,7 @@ def test_a_kill_while_judges_are_asked_pays_for_no_verdict_twice(tmp_path: Path,
     assert Counter(each["o"] for each in steps_of_judges(store) if "answer" in each) == dict.fromkeys(range(6), 1)
 
 
-def test_a_judge_that_cannot_be_asked_is_a_failure_which_a_resume_mends(tmp_path: Path) -> None:
+def test_a_judge_that_cannot_be_reached_is_a_failure_that_a_resume_repairs(tmp_path: Path) -> None:
     store = staged(tmp_path)
     (tmp_path / "down").touch()
     done = begin(tmp_path)
@@ -138,7 +138,7 @@ def test_judges_score_a_run_that_has_its_answers_without_asking_the_model(tmp_pa
     assert len(asked(tmp_path)) == 6, "the same evaluation asks nothing more"
 
 
-def test_another_judge_is_another_evaluation_and_asks_the_evaluated_model_nothing(tmp_path: Path) -> None:
+def test_another_judge_is_another_evaluation_and_sends_the_evaluated_model_nothing(tmp_path: Path) -> None:
     store = staged(tmp_path)
     assert begin(tmp_path).code == 0
     other = json.dumps({"temperature": 1})
@@ -150,7 +150,7 @@ def test_another_judge_is_another_evaluation_and_asks_the_evaluated_model_nothin
     assert shown("r", store)["steps"]["live"] == 6 + 12
 
 
-def test_a_role_that_a_solver_asks_belongs_to_the_answers(tmp_path: Path) -> None:
+def test_a_role_that_a_solver_uses_belongs_to_the_answers(tmp_path: Path) -> None:
     staged(tmp_path, task={"solver": {"best_of": {"n": 2, "role": "judge"}}, "scorers": ["numeric", RUBRIC]})
     assert begin(tmp_path).code in (0, 1)
     other = json.dumps({"temperature": 1})

@@ -63,7 +63,7 @@ def killed(folder: Path, behaviour: Behaviour, number: signal.Signals = signal.S
         yield server
 
 
-def test_a_killed_run_is_told_with_when_and_what_is_kept_and_the_command_works(tmp_path: Path, store: Path) -> None:
+def test_a_killed_run_is_reported_with_when_and_what_is_kept_and_the_command_works(tmp_path: Path, store: Path) -> None:
     with killed(tmp_path, Behaviour(latency_seconds=0.05)):
         done = call("doctor", "--json", cwd=tmp_path)
         (found,) = done.json()
@@ -131,7 +131,7 @@ def test_gc_3_per_experiment_never_empties_an_experiment(tmp_path: Path, store: 
     assert sorted(names(call("ls", "--json", cwd=tmp_path))) == ["b", "c", "d", "only"]
 
 
-def test_tags_and_the_newest_of_each_experiment_are_kept_unless_told_otherwise(tmp_path: Path) -> None:
+def test_tagged_runs_and_the_newest_of_each_experiment_are_kept_unless_named(tmp_path: Path) -> None:
     make(tmp_path, "a", "b", "c")
     call("tag", "a", "paper", cwd=tmp_path)
     assert names(call("gc", "--max-size", "0", "--json", cwd=tmp_path)) == ["b"]

@@ -28,7 +28,7 @@ def command(folder: Path) -> list[str]:
 
 
 def calling(*names: str) -> Any:
-    """A model that calls these tools, one in each turn, and then says what it was told."""
+    """A model that calls these tools, one in each turn, and then answers with their results."""
 
     def reply(messages: list[Message]) -> Message:
         turn = sum(message["role"] == "assistant" for message in messages)
@@ -109,7 +109,7 @@ def test_a_model_uses_the_tools_of_a_server_that_is_started_for_its_sample(tmp_p
     assert len(pids(tmp_path, "started.txt")) == 1
 
 
-def test_a_server_that_dies_is_told_of_and_opened_anew(tmp_path: Path) -> None:
+def test_a_server_that_dies_is_reported_and_opened_again(tmp_path: Path) -> None:
     with serving(calling("die", "note")) as server:
         spec = write(tmp_path, server.base_url, react({"mcp": {"command": command(tmp_path)}}))
         assert go(tmp_path, spec).code == 0
@@ -119,7 +119,7 @@ def test_a_server_that_dies_is_told_of_and_opened_anew(tmp_path: Path) -> None:
     assert noted == "noted 1"
 
 
-def test_a_call_that_takes_too_long_is_told_of_and_the_server_stays(tmp_path: Path) -> None:
+def test_a_call_that_takes_too_long_is_reported_and_the_server_stays(tmp_path: Path) -> None:
     with serving(calling("sleep", "note")) as server:
         spec = write(tmp_path, server.base_url, react({"mcp": {"command": command(tmp_path), "seconds": 0.5}}))
         assert go(tmp_path, spec).code == 0
@@ -161,7 +161,7 @@ def test_a_server_over_http(tmp_path: Path) -> None:
     assert url not in next((tmp_path / "runs").rglob("spec.yaml")).read_text()
 
 
-def test_what_is_entrusted_to_a_server_stands_in_no_record(tmp_path: Path) -> None:
+def test_credentials_of_a_server_are_in_no_record(tmp_path: Path) -> None:
     secret = "entrusted-4711-entrusted"
     with serving(calling("whisper")) as server:
         offer = {"mcp": {"command": command(tmp_path), "env": {"ENTRUSTED": "${FOR_THE_SERVER}"}}}
@@ -220,7 +220,7 @@ def test_a_fork_that_chooses_other_tools_offers_them_without_asking_the_server_a
     assert len(pids(tmp_path, "started.txt")) == 1, "what the tool came to is the same"
 
 
-def test_a_fork_with_another_server_asks_that_one(tmp_path: Path) -> None:
+def test_a_fork_with_another_server_uses_that_one(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with serving(calling("note")) as server:

@@ -211,7 +211,7 @@ def lose_after_watermark(machine: Machine, records: int) -> Lost:
 
 
 @S3_FIRST
-def test_a_sample_that_had_begun_goes_on_where_its_last_step_is(
+def test_a_sample_that_had_begun_continues_where_its_last_step_is(
     tmp_path: Path, bucket: Bucket, uninterrupted: list[dict[str, Any]]
 ) -> None:
     """With `wait`, every answer that was delivered is there: only what was in flight is asked again."""

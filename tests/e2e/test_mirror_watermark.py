@@ -18,7 +18,7 @@ from tests.e2e.live_runs import Stage, alive, begun, mock, stage, wait_for
 from tests.stores import S3
 
 QUICK = functools.partial(MirrorOptions, last_seconds=0.3)
-"""Whoever ends does not wait for a store that is gone."""
+"""A process that ends does not wait for a store that is gone."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def mirrored(course: Stage) -> dict[str, Any]:
     return found
 
 
-def test_an_outage_shows_while_it_lasts_and_its_end_is_told(tmp_path: Path, outage: S3) -> None:
+def test_an_outage_shows_while_it_lasts_and_its_end_is_reported(tmp_path: Path, outage: S3) -> None:
     url = outage.bucket().url
     course = stage(
         tmp_path,
@@ -103,7 +103,9 @@ def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_d
     assert "no damage" in call("verify", f"{url}/sums/x", cwd=tmp_path, env=outage.env).out
 
 
-def test_whoever_ends_says_what_is_waited_for_and_a_second_signal_ends_the_waiting(tmp_path: Path, outage: S3) -> None:
+def test_a_process_that_ends_says_what_it_waits_for_and_a_second_signal_ends_the_waiting(
+    tmp_path: Path, outage: S3
+) -> None:
     url = outage.bucket().url
     course = stage(tmp_path, 40, model=mock(0.2), concurrency={"samples": 2}, mirror={"url": url, "seconds": 0.2})
     with alive(course) as process:
@@ -123,7 +125,7 @@ def test_whoever_ends_says_what_is_waited_for_and_a_second_signal_ends_the_waiti
     assert "the run is complete here, and its mirror may not be" in warned
 
 
-def test_going_on_heals_a_damaged_segment_from_the_mirror(tmp_path: Path, outage: S3) -> None:
+def test_a_resume_restores_a_damaged_segment_from_the_mirror(tmp_path: Path, outage: S3) -> None:
     course = stage(tmp_path, 20, model=mock(0.1), concurrency={"samples": 1}, mirror={"url": outage.bucket().url})
     with alive(course) as process:
         begun(course, process)

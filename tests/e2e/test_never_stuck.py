@@ -1,4 +1,4 @@
-"""A run that is dead never says that it is running, one that hangs says so and where, and both can be gone on with."""
+"""A run that is dead never says that it is running, one that hangs says so and where, and both can be resumed."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from tests.e2e.live_runs import RUN, alive, begun, mock, stage, wait_for
 # Three cases of a runbook for another system, and two of its known defects.
 
 
-def test_a_case_whose_save_failed_fails_alone_and_is_told(tmp_path: Path) -> None:
+def test_a_case_whose_save_failed_fails_alone_and_is_reported(tmp_path: Path) -> None:
     course = stage(tmp_path, 6, task={"solver": "garbage:solve"})
     (tmp_path / "garbage.py").write_text(
         "from holdfast.records.samples import Answer\n"

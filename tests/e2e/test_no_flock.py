@@ -112,7 +112,7 @@ def test_a_holder_that_lost_its_term_leaves_no_lease_that_makes_the_next_report_
 
 
 def test_a_holder_that_lost_its_term_stops_at_once_though_nothing_is_to_be_saved(tmp_path: Path) -> None:
-    """It would go on asking, and paying, for answers that nobody counts."""
+    """It would keep requesting, and paying for, answers that do not count."""
     course = stage(tmp_path, 2, model=mock(3600.0), grace_seconds=0.1)
     first = begin(course, *course.command)
     try:

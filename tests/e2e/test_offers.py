@@ -1,4 +1,4 @@
-"""What a refusal offers can be copied as it stands, and asks for what was refused."""
+"""The command that a refusal suggests can be copied, and does what was refused."""
 
 import shlex
 from pathlib import Path
@@ -18,7 +18,9 @@ def offered(done: Done, verb: str) -> list[str]:
 
 
 @pytest.mark.parametrize("before", [(), ("--color",)])
-def test_a_spec_with_changes_in_another_store_is_told_with_all_of_them(tmp_path: Path, before: tuple[str, ...]) -> None:
+def test_a_spec_with_changes_in_another_store_is_reported_with_all_of_them(
+    tmp_path: Path, before: tuple[str, ...]
+) -> None:
     spec = write_spec(tmp_path)
     call("run", spec, "--id", "x", "--store", "kept", cwd=tmp_path)
     changes = ("--set", "seed=7", "--set", "tasks.sums.prompt=Say: {question}")
@@ -29,7 +31,7 @@ def test_a_spec_with_changes_in_another_store_is_told_with_all_of_them(tmp_path:
     assert "Say: " in call("show", "x-2", "sums/arith/s0001/1", "--store", "kept", cwd=tmp_path).out
 
 
-def test_of_a_run_without_a_spec_every_field_that_differs_is_told(tmp_path: Path) -> None:
+def test_of_a_run_without_a_spec_every_field_that_differs_is_reported(tmp_path: Path) -> None:
     write_rows(tmp_path / "sums.jsonl", sums(4))
     call("run", *ADHOC, "--prompt", "Compute: {question}", cwd=tmp_path)
     asked = ("--prompt", "It's {question}?", "--param", "temperature=0.5")
@@ -48,7 +50,7 @@ def test_of_a_run_without_a_spec_another_model_is_offered_as_an_extension(tmp_pa
     assert call("show", "x", "--json", cwd=tmp_path).json()["planned"] == 8
 
 
-def test_a_part_of_a_spec_is_told_without_its_file(tmp_path: Path) -> None:
+def test_a_part_of_a_spec_is_reported_without_its_file(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, models=[{"name": name, "provider": "mock"} for name in ("one", "two")])
     call("run", spec, "--id", "x", "--model", "one", "--limit", "2", cwd=tmp_path)
     extend = offered(call("run", spec, "--id", "x", "--model", "one", "--limit", "3", cwd=tmp_path), "extend")
@@ -57,7 +59,7 @@ def test_a_part_of_a_spec_is_told_without_its_file(tmp_path: Path) -> None:
     assert call("show", "x", "--json", cwd=tmp_path).json()["planned"] == 3
 
 
-def test_a_limit_goes_on_in_the_offer(tmp_path: Path) -> None:
+def test_a_limit_is_kept_in_the_suggested_command(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     call("run", spec, "--id", "x", "--limit", "2", cwd=tmp_path)
     extend = offered(call("run", spec, "--id", "x", "--limit", "3", cwd=tmp_path), "extend")

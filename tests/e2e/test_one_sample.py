@@ -136,7 +136,7 @@ def test_a_request_that_failed_for_good_shows_who_asked(tmp_path: Path, server: 
     assert "first = await ctx.generate()" in said
 
 
-def test_steps_that_a_later_process_was_given_again_are_told_apart(tmp_path: Path, server: ServerProcess) -> None:
+def test_steps_that_a_later_process_was_given_again_are_distinguished(tmp_path: Path, server: ServerProcess) -> None:
     write_files(tmp_path, server, "waiting")
     journal = tmp_path / "runs" / "sums" / "x" / "journal"
     with start("run", "eval.yaml", "--id", "x", cwd=tmp_path) as process:
@@ -162,7 +162,7 @@ def steps_in(journal: Path) -> int:
     return sum(path.read_bytes().count(b'"t":"step"') for path in journal.glob("*.jsonl"))
 
 
-def test_a_score_of_an_earlier_evaluation_is_told_as_such(tmp_path: Path, server: ServerProcess) -> None:
+def test_a_score_of_an_earlier_evaluation_is_reported_as_such(tmp_path: Path, server: ServerProcess) -> None:
     write_files(tmp_path, server, scorers=["numeric"])
     call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
     call("run", "eval.yaml", "--id", "x", "--set", "tasks.sums.scorers=[includes]", cwd=tmp_path)
@@ -224,7 +224,7 @@ def replayed(folder: Path, *arguments: str, keys: str = "") -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_replay_gives_the_recorded_answer_and_asks_nobody(folder: Path, server: ServerProcess) -> None:
+def test_a_replay_gives_the_recorded_answer_and_sends_no_request(folder: Path, server: ServerProcess) -> None:
     before = server.stats().requests
     finished, failed = replayed(folder, "x", KEY), replayed(folder, "x", FAILED)
     assert (finished.code, finished.err) == (0, "")
@@ -243,7 +243,7 @@ def test_a_replay_writes_nothing(folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*")} == files
 
 
-def test_changed_code_is_replayed_and_what_is_not_recorded_is_told(tmp_path: Path, server: ServerProcess) -> None:
+def test_changed_code_is_replayed_and_what_is_not_recorded_is_reported(tmp_path: Path, server: ServerProcess) -> None:
     write_files(tmp_path, server)
     call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
     (tmp_path / "one_sample.py").write_text(SOLVERS.replace("Check it once more: ", "Sure about "))

@@ -71,7 +71,7 @@ def test_a_url_that_is_down_rests_and_the_run_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_urls_may_be_added_when_a_run_goes_on(tmp_path: Path) -> None:
+def test_urls_may_be_added_when_a_run_continues(tmp_path: Path) -> None:
     with start_server_process() as server:
         write_spec(tmp_path, 2, server.base_url)
         assert run(tmp_path).code == 0
@@ -115,7 +115,7 @@ def test_short_names_work_in_a_spec_without_one_and_from_python(tmp_path: Path) 
     assert "GROQ_API_KEY is not set, and the server of x needs a key" in checked.err
 
 
-def test_a_missing_extra_a_removed_provider_and_an_unknown_server_are_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_extra_a_removed_provider_and_an_unknown_server_are_reported_in_one_sentence(tmp_path: Path) -> None:
     for provider, told in {"litellm": "pip install 'holdfast[litellm]'", "vllm": "`vllm serve MODEL`"}.items():
         write_spec(tmp_path, model={"provider": provider, "options": {}})
         done = run(tmp_path)

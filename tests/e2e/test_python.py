@@ -314,7 +314,7 @@ def test_the_users_own_lines_are_in_the_error() -> None:
     assert "in raise_" in line.error.detail
 
 
-def test_a_sample_that_takes_too_long_fails_as_a_timeout_and_its_siblings_go_on() -> None:
+def test_a_sample_that_takes_too_long_fails_as_a_timeout_and_its_siblings_continue() -> None:
     async def slow(sample: Sample, ctx: Context) -> Answer:
         if sample.id == "a":
             await asyncio.Event().wait()
@@ -361,7 +361,7 @@ def test_a_run_that_exists_is_refused_if_it_would_mix_two_experiments() -> None:
     assert "tasks.t.prompt" in str(change)
 
 
-def test_another_scorer_on_the_same_answers_asks_nothing_again() -> None:
+def test_another_scorer_on_the_same_answers_repeats_no_request() -> None:
     calls: list[str] = []
 
     async def counted(sample: Sample, ctx: Context) -> Answer:

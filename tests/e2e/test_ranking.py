@@ -80,9 +80,9 @@ def test_models_of_several_runs_are_ranked_on_the_keys_that_both_have(tmp_path: 
     (board,) = boards(tmp_path, "one", "two", "three")
     assert board["common_min"] == 20
     assert [(each["run"], each["rank"], each["summary"]["n"]) for each in board["ranked"]] == [
-        ("two", 1, 30),
+        ("two", 1, 20),
         ("three", 1, 20),
-        ("one", 3, 30),
+        ("one", 3, 20),
     ]
     told = ranked(tmp_path, "one", "two", "three").out.splitlines()
     assert told[0].split() == ["task", "scorer", "rank", "model", "run", "mean", "95%", "interval", "n"]
@@ -118,6 +118,6 @@ def test_it_can_be_written_as_markdown_and_csv(store: Path) -> None:
         (("r", "--format", "cvs"), "did you mean 'csv'?"),
     ],
 )
-def test_what_cannot_be_ranked_is_told(store: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_ranked_is_reported(store: Path, arguments: tuple[str, ...], said: str) -> None:
     done = ranked(store, *arguments)
     assert (done.code, said in done.err) == (2, True), done.said

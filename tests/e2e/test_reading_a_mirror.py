@@ -1,4 +1,4 @@
-"""A run is read where it is mirrored, by every command that only reads, and gone on with by its URL."""
+"""A run is read where it is mirrored, by every command that only reads, and resumed by its URL."""
 
 import json
 import os
@@ -242,7 +242,7 @@ def test_verify_reads_every_object_whatever_was_copied_before(tmp_path: Path, bu
     assert sorted(path.name for path in cache.glob("copies/*/*")) == ["in-use", "lock", "run"]
 
 
-def test_going_on_by_url_on_a_machine_that_has_nothing(tmp_path: Path, bucket: Bucket) -> None:
+def test_a_resume_by_url_on_a_machine_that_has_nothing(tmp_path: Path, bucket: Bucket) -> None:
     url = cut_off(tmp_path, bucket)
     kept = json.loads(read("show", url, "--json", cwd=tmp_path))["finished"]
     elsewhere = tmp_path / "elsewhere"
@@ -260,7 +260,7 @@ def test_going_on_by_url_on_a_machine_that_has_nothing(tmp_path: Path, bucket: B
     assert (again.code, "no request was sent" in again.err) == (0, True)
 
 
-def test_going_on_by_url_needs_the_run_to_stay_in_that_mirror(tmp_path: Path, bucket: Bucket) -> None:
+def test_a_resume_by_url_needs_the_run_to_stay_in_that_mirror(tmp_path: Path, bucket: Bucket) -> None:
     url = completed(tmp_path, bucket)
     for change in ("mirror=null", f"mirror.url={bucket.url}/other"):
         done = call("resume", url, "--store", tmp_path / "new", "--set", change, cwd=tmp_path)
@@ -303,7 +303,7 @@ def test_a_run_of_a_mirror_is_opened_from_python(tmp_path: Path, bucket: Bucket)
         assert run.summary().folder == url
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, bucket: Bucket) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, bucket: Bucket) -> None:
     url = completed(tmp_path, bucket)
     (tmp_path / "file").write_text("")
     done = call(

@@ -26,7 +26,7 @@ async def solve(sample, ctx):
 
 @pytest.fixture
 def failed(tmp_path: Path) -> Path:
-    """A folder in which the run `x` has a failed sample, which a resume can mend, and a failed scorer."""
+    """A folder in which the run `x` has a failed sample, which a resume can repair, and a failed scorer."""
     (tmp_path / "mended").write_text("")
     (tmp_path / "fragile_scorer.py").write_text(FRAGILE)
     (tmp_path / "moody_solver.py").write_text(MOODY)
@@ -57,7 +57,7 @@ def test_show_tells_scripts_of_failures_too(failed: Path) -> None:
     assert (score["failures"], score["no_score"], score["example"]["key"]) == (1, 0, "sums/arith/s0002/1")
 
 
-def test_a_failed_scorer_is_told_in_both_exports_and_in_the_story_of_its_key(failed: Path) -> None:
+def test_a_failed_scorer_is_reported_in_both_exports_and_in_the_story_of_its_key(failed: Path) -> None:
     lines = [json.loads(line) for line in call("export", "x", cwd=failed).out.splitlines()]
     assert "ZeroDivisionError" in lines[1]["scores"]["fragile"]["failure"]["message"]
     rows = list(csv.DictReader(io.StringIO(call("export", "x", "--format", "csv", cwd=failed).out)))
@@ -77,7 +77,7 @@ def test_a_key_that_is_planned_and_not_begun_is_shown(tmp_path: Path) -> None:
     done = call("show", "x", "sums/arith/s0005/1", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "sums/arith/s0005/1  unfinished" in done.out
-    assert "ordinal 4" in done.out
+    assert "not started yet; it is number 5 in the plan" in done.out
     assert '"question":"5 + 35"' in done.out
     told = call("show", "x", "sums/arith/s0005/1", "--json", cwd=tmp_path).json()
     assert (told["key"], told["o"], told["status"]) == ("sums/arith/s0005/1", 4, "unfinished")
@@ -123,7 +123,7 @@ def test_a_spec_without_a_doubt_has_no_warning(tmp_path: Path) -> None:
     assert (done.err, done.out) == ("", f"{spec} is valid: 6 answers planned (1 task, 1 model).\n")
 
 
-def test_one_thing_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_one_thing_is_reported_in_the_singular(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 1)
     assert "1 answer planned (1 task, 1 model)" in call("check", spec, cwd=tmp_path).out
     call("run", spec, "--id", "x", cwd=tmp_path)

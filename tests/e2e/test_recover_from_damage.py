@@ -99,7 +99,9 @@ CHUNKS = [
 
 
 @pytest.mark.parametrize("case", CHUNKS, ids=lambda case: case.name)
-def test_each_damage_is_told_once_and_the_counts_are_right(cut: Kept, other: Kept, tmp_path: Path, case: Case) -> None:
+def test_each_damage_is_reported_once_and_the_counts_are_right(
+    cut: Kept, other: Kept, tmp_path: Path, case: Case
+) -> None:
     kept = copied(cut, tmp_path)
     case.damage(kept, other)
     done = recover(kept)
@@ -151,7 +153,9 @@ def spoil(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize(("case", "finished"), SEALED, ids=[case.name for case, _ in SEALED])
-def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Path, case: Case, finished: int) -> None:
+def test_a_damaged_sealed_segment_is_reported(
+    whole: Kept, other: Kept, tmp_path: Path, case: Case, finished: int
+) -> None:
     """A run with one segment of three frames: its header, run.started, and all other records."""
     kept = copied(whole, tmp_path)
     case.damage(kept, other)
@@ -163,7 +167,7 @@ def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Pa
     assert (call("verify", RUN, "--store", kept.store, cwd=tmp_path).code == 0) == (not case.lost)
 
 
-def test_a_flipped_byte_inside_a_frame_is_told_whatever_it_spoils(whole: Kept, tmp_path: Path) -> None:
+def test_a_flipped_byte_inside_a_frame_is_reported_whatever_it_spoils(whole: Kept, tmp_path: Path) -> None:
     """A literal spoils its line and those packed by reference to it, anything else the whole frame."""
     kept = copied(whole, tmp_path)
     flip(kept.sealed()[0])

@@ -43,7 +43,7 @@ def test_a_run_comes_back_without_the_steps_of_finished_keys(tmp_path: Path, url
     assert len(holdfast.open_run(found.folder).samples()) == 4
 
 
-def test_a_copy_is_kept_or_removed_as_it_is_told(tmp_path: Path, url: str) -> None:
+def test_a_copy_is_kept_or_removed_as_requested(tmp_path: Path, url: str) -> None:
     holdfast.recover(url, output=tmp_path / "copy")
     copy = tmp_path / "copy" / "sums" / "x"
     assert not holdfast.recover(copy, output=tmp_path / "first", cleanup=False).cleaned
@@ -52,7 +52,7 @@ def test_a_copy_is_kept_or_removed_as_it_is_told(tmp_path: Path, url: str) -> No
     assert not copy.exists()
 
 
-def test_an_event_loop_goes_on_meanwhile(tmp_path: Path, url: str) -> None:
+def test_an_event_loop_continues_meanwhile(tmp_path: Path, url: str) -> None:
     async def work() -> int:
         other = asyncio.ensure_future(asyncio.sleep(0, "done"))
         found = await holdfast.recover_async(url, output=tmp_path / "back")
@@ -62,7 +62,7 @@ def test_an_event_loop_goes_on_meanwhile(tmp_path: Path, url: str) -> None:
     assert asyncio.run(work()) == 4
 
 
-def test_nothing_to_recover_is_told_in_one_sentence(tmp_path: Path, bucket: Bucket) -> None:
+def test_nothing_to_recover_is_reported_in_one_sentence(tmp_path: Path, bucket: Bucket) -> None:
     with pytest.raises(holdfast.HoldfastError, match="holds no run; list them with"):
         holdfast.recover(f"{bucket.url}/sums/x", output=tmp_path / "back")
     assert not (tmp_path / "back").exists()

@@ -1,4 +1,4 @@
-"""A model that refuses every request stops its cells at once, with one message; the same command goes on later."""
+"""A model that refuses every request stops its cells at once, with one message; the same command continues later."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def restarted(server: ServerProcess, behaviour: Behaviour) -> ServerProcess:
         pytest.param("404", "unknown_model: HTTP 404", marks=pytest.mark.long),
     ],
 )
-def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same_command_goes_on(
+def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same_command_continues(
     tmp_path: Path, fault: str, said: str
 ) -> None:
     server = start_server_process(Behaviour(faults=[Fault(fault)]))
@@ -59,7 +59,7 @@ def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same
         server.close()
 
 
-def test_a_cell_beside_one_that_is_refused_goes_on(tmp_path: Path) -> None:
+def test_a_cell_beside_one_that_is_refused_continues(tmp_path: Path) -> None:
     with start_server_process(Behaviour(faults=[Fault("401")])) as bad, start_server_process() as good:
         model: dict[str, Any] = {"provider": "openai", "model": "m"}
         models = [{**model, "name": name, "base_url": at.base_url} for name, at in (("bad", bad), ("good", good))]
@@ -85,7 +85,7 @@ def test_a_request_that_no_sample_can_make_stops_the_cell_after_a_few(tmp_path: 
 
 
 def test_a_request_that_few_samples_provoke_stops_nothing(tmp_path: Path) -> None:
-    """Not on a resume either, which asks first for what had failed."""
+    """Not on a resume either, which first retries what had failed."""
     with start_server_process(Behaviour(faults=[Fault("400", rate=0.1)], seed=5)) as server:
         write_spec(tmp_path, 100, server.base_url, model={"max_connections": 4})
         done = go(tmp_path)

@@ -86,7 +86,7 @@ def some(moments: dict[str, Happened], *quick: str) -> list[object]:
 
 
 def kill_and_repeat(scene: Scene, moment: Happened, *command: str) -> None:
-    """Kill it, repeat it until it is done, and repeat it once more: that asks nothing."""
+    """Kill it, repeat it until it is done, and repeat it once more: that sends no request."""
     reached = kill_when(lambda: moment(scene), *command, cwd=scene.folder)
     assert reached or moment is never, "the command ended before it was killed"
     done = call(*command, cwd=scene.folder)
@@ -232,7 +232,7 @@ RECOVERIES = {"a mirror": (), "a copy": (), "a mirror, without events": ("--no-e
 RECOVERY_MOMENTS = {
     "before it has its name": ("holdfast.runs.mirror.claim", "forget_removal"),
     "when it has its name": ("holdfast.runs.mirror.recovery", "Recovered"),
-    "when it is done": ("holdfast.cli.commands.recover", "print_json"),
+    "when it is done": ("holdfast.cli.commands.maintenance", "print_json"),
 }
 
 
@@ -241,8 +241,20 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return run_and_mirror(tmp_path_factory.mktemp("cut"), keep=finished_so_far(8))
 
 
-@pytest.mark.parametrize("moment", RECOVERY_MOMENTS)
-@pytest.mark.parametrize("source", RECOVERIES)
+QUICK_RECOVERIES = {
+    *(("a mirror", moment) for moment in RECOVERY_MOMENTS),
+    *((source, "when it has its name") for source in RECOVERIES),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "moment"),
+    [
+        pytest.param(source, moment, marks=() if (source, moment) in QUICK_RECOVERIES else pytest.mark.long)
+        for source in RECOVERIES
+        for moment in RECOVERY_MOMENTS
+    ],
+)
 def test_a_recovery_that_is_killed_is_finished_by_the_same_command(
     cut: Kept, tmp_path: Path, source: str, moment: str
 ) -> None:

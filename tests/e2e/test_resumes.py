@@ -1,4 +1,4 @@
-"""Runs that go on, again and again, with the real command: what is asked, what is kept, what is told, who may write."""
+"""Resumes, again and again, with the real command: what is requested, kept and reported, and who may write."""
 
 import itertools
 import random
@@ -196,7 +196,7 @@ def test_a_kill_while_the_disk_is_stuck_costs_one_request_for_each_sample_at_wor
     assert stats.repeats > stats.max_in_flight, "else this shows nothing"
 
 
-def test_resuming_a_complete_run_asks_nothing_whatever_only_changes_speed_or_place(tmp_path: Path) -> None:
+def test_resuming_a_complete_run_sends_no_request_whatever_only_changes_speed_or_place(tmp_path: Path) -> None:
     with start_server_process() as server, start_server_process() as elsewhere:
         spec = spec_for(tmp_path, 5, server.base_url)
         assert run("run", spec, "--id", RUN, cwd=tmp_path).code == 0
@@ -346,7 +346,7 @@ def test_one_at_a_time_and_64_at_once_fail_and_try_again_alike(tmp_path: Path) -
 
 @pytest.mark.parametrize("moment", [17, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 5, 9, 30, 44, 52))])
 def test_a_drawn_sample_that_is_killed_continues_with_what_it_had_drawn(tmp_path: Path, moment: int) -> None:
-    """The resume asks another server, so that each counts its own requests: those of the killed process that arrive
+    """The resume uses another server, so that each counts its own requests: those of the killed process that arrive
     late are not counted as repetitions.
     """
     (tmp_path / "drawn.py").write_text(_DRAWN)

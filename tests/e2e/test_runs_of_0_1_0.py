@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.runs import Run
+from holdfast.runs.store.lookup import run_location
+from holdfast.score import scales_of
+from holdfast.stats import BOOL, UNIT, Scale
 from holdfast.testing import ModelServer
 from tests.e2e.agents import serving
 from tests.e2e.commands import call, exported, run, shown
@@ -78,13 +82,22 @@ def test_their_bytes_and_scores_are_verified(store: Path, name: str) -> None:
     assert verification_facts(done.json()) == EXPECTED[name]["verify"]
 
 
+@pytest.mark.parametrize("name", ["whole", "cut"])
+def test_their_scores_have_the_scales_of_built_in_scorers(store: Path, name: str) -> None:
+    with Run(run_location(str(store), EXPERIMENT, name)) as found:
+        sums, agent = (scales_of(found.scorer_identities(), task) for task in ("sums", "agent"))
+    assert [sums.of(each) for each in ("exact_match", "checked", "short")] == [BOOL] * 3
+    assert (sums.of("right"), sums.of("includes")) == (Scale("range", 1.0, 5.0), None)
+    assert (agent.of("includes"), agent.of("pairwise")) == (BOOL, UNIT)
+
+
 def test_a_finished_run_is_asked_nothing(store: Path, server: ModelServer) -> None:
     continued(store.parent, server, "whole")
     assert server.requests() == []
     assert shown("whole", store)["evaluations"] == EXPECTED["whole"]["show"]["evaluations"]
 
 
-def test_a_killed_run_asks_only_what_has_no_answer(store: Path, server: ModelServer) -> None:
+def test_a_killed_run_requests_only_what_has_no_answer(store: Path, server: ModelServer) -> None:
     continued(store.parent, server, "cut")
     assert sorted(digests(server.requests())) == LEFT
     assert [(each["output"], each["scores"]) for each in exported("cut", store)] == [

@@ -1,4 +1,4 @@
-"""Sandboxed tools of a run that is killed: nothing goes on running, and its files are as they were."""
+"""Sandboxed tools of a run that is killed: nothing keeps running, and its files are as they were."""
 
 import json
 import os
@@ -216,7 +216,7 @@ def test_where_there_are_no_namespaces_check_and_run_say_so(tmp_path: Path) -> N
     assert '"event":"sandbox.unconfined"' in log
 
 
-def test_a_fork_takes_over_what_commands_came_to_and_asks_nothing(tmp_path: Path) -> None:
+def test_a_fork_takes_over_what_commands_came_to_and_sends_no_request(tmp_path: Path) -> None:
     with serving(commands("echo hello > a", "cat a; ls")) as server:
         write(tmp_path, server.base_url, {"react": {"tools": ["bash"]}})
         assert go(tmp_path).code == 0

@@ -89,7 +89,7 @@ def scores(store: Path, evaluation: str) -> Counter[tuple[str, str]]:
     return found
 
 
-def test_scoring_again_adds_an_evaluation_and_asks_nothing(tmp_path: Path) -> None:
+def test_scoring_again_adds_an_evaluation_and_sends_no_request(tmp_path: Path) -> None:
     with start_server_process(Behaviour()) as server:
         write_spec(tmp_path, 6, server.base_url)
         store = tmp_path / "runs"
@@ -145,7 +145,7 @@ def test_every_kind_of_report_and_a_comparison_show_the_evaluation_that_is_named
         assert {name for line in found.lines("lengths") for name in line.scores} == {"long", "length"}
 
 
-def test_the_same_run_command_after_scoring_asks_nothing_and_shows_its_own_scores(tmp_path: Path) -> None:
+def test_the_same_run_command_after_scoring_sends_no_request_and_shows_its_own_scores(tmp_path: Path) -> None:
     store = completed(tmp_path)
     (tmp_path / "mine.py").write_text(SCORERS.format(limit=0))
     assert call("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path).code == 0
@@ -157,7 +157,7 @@ def test_the_same_run_command_after_scoring_asks_nothing_and_shows_its_own_score
     assert [len(scores(store, each)) for each in after["evaluations"]] == [6, 12]
 
 
-def test_scoring_that_was_killed_goes_on_and_never_changes_the_status(tmp_path: Path) -> None:
+def test_scoring_that_was_killed_continues_and_never_changes_the_status(tmp_path: Path) -> None:
     store = completed(tmp_path, 400)
     (tmp_path / "mine.py").write_text(HELD)
     (tmp_path / "hold").touch()
@@ -178,7 +178,7 @@ def test_scoring_that_was_killed_goes_on_and_never_changes_the_status(tmp_path: 
     assert (len(found), set(found.values())) == (400, {1})
 
 
-def test_scoring_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+def test_scoring_that_is_interrupted_says_how_to_continue(tmp_path: Path) -> None:
     store = completed(tmp_path, 400)
     (tmp_path / "mine.py").write_text(SLOW.replace("0.05", "0.5"))
     with start("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path) as process:

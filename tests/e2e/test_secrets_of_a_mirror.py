@@ -137,7 +137,7 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(tmp_path: Path, url:
         ("s3:///evals", {}, "names no bucket"),
     ],
 )
-def test_a_store_that_is_not_there_is_told_in_one_line(
+def test_a_store_that_is_not_there_is_reported_in_one_line(
     tmp_path: Path, url: str, env: dict[str, str], said: str
 ) -> None:
     for done in failures(tmp_path, url, env):
@@ -146,7 +146,7 @@ def test_a_store_that_is_not_there_is_told_in_one_line(
         assert done.err.count("\n") == 1
 
 
-def test_a_bucket_or_a_run_that_is_not_there_is_told_in_one_line(tmp_path: Path, s3: S3) -> None:
+def test_a_bucket_or_a_run_that_is_not_there_is_reported_in_one_line(tmp_path: Path, s3: S3) -> None:
     for done in failures(tmp_path, "s3://no-such-bucket/evals", s3.env):
         assert done.code == 2
         assert "The specified bucket does not exist (NoSuchBucket)" in done.err

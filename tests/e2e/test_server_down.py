@@ -65,7 +65,7 @@ def test_when_patience_is_over_the_rest_stays_unfinished(tmp_path: Path) -> None
     assert "no answer for" in found["reason"]
 
 
-def test_a_server_that_bears_only_so_much_is_found_out_and_nothing_fails(tmp_path: Path) -> None:
+def test_the_limit_of_a_server_is_found_and_nothing_fails(tmp_path: Path) -> None:
     """Few refusals, and none of them uses up the one retry of a request."""
     with start_server_process(Behaviour(latency_seconds=0.02, load=Load(in_flight=5))) as server:
         course = staged(tmp_path, server, 300, request_retries=1)

@@ -48,7 +48,7 @@ def story_of(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight turns with two calls each; killed in the fifth, and gone on with."""
+    """Eight turns with two calls each; killed in the fifth, and resumed."""
     folder = tmp_path_factory.mktemp("resumed")
     with serving(agent(8, tools=2)) as server:
         spec = write(folder, server.base_url, {"react": {"tools": ["mine:note"], "turns": 40}})
@@ -75,7 +75,7 @@ def test_turns_are_numbered_and_tell_what_was_new_what_was_called_and_what_it_to
     assert "8 turns, 14 calls, " in said
 
 
-def test_what_was_recorded_before_a_resume_stands_above_it(resumed: Path) -> None:
+def test_what_was_recorded_before_a_resume_is_shown_above_it(resumed: Path) -> None:
     said, story = shown(resumed), story_of(resumed)
     before, after = said.split("  -- resumed at ")
     assert after.startswith(story["resumes"][0][:19])
@@ -103,7 +103,7 @@ def test_dollars_are_those_of_the_recorded_tokens(resumed: Path) -> None:
     assert dollars(attempt["dollars"]) in shown(resumed)
 
 
-def test_what_a_live_sample_waits_for_is_told_from_outside(tmp_path: Path) -> None:
+def test_what_a_live_sample_waits_for_is_reported_from_outside(tmp_path: Path) -> None:
     with serving(agent(5, name="hold")) as server:
         spec = write(tmp_path, server.base_url, {"react": {"tools": ["mine:hold"]}})
         (tmp_path / "mine.py").write_text(TOOLS)
@@ -131,7 +131,7 @@ def test_a_live_sample_that_waits_for_its_model_says_so(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_a_call_that_was_begun_and_may_have_been_made_is_told(tmp_path: Path) -> None:
+def test_a_call_that_was_begun_and_may_have_been_made_is_reported(tmp_path: Path) -> None:
     with serving(agent(5, name="pay")) as server:
         spec = write(tmp_path, server.base_url, {"react": {"tools": ["mine:pay"]}})
         assert run("run", spec, "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == -9

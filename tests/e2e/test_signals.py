@@ -16,7 +16,7 @@ from tests.e2e.live_runs import RUN, Stage, mock, stage, wait_for
 
 STALL_SECONDS = 0.5
 IN_MAIN = ", in main\n"  # without this frame, the interpreter was still starting or importing
-ENDED = {-signal.SIGINT, -signal.SIGTERM}  # everything was saved and told, and the interpreter was ending
+ENDED = {-signal.SIGINT, -signal.SIGTERM}  # everything was saved and reported, and the interpreter was ending
 LIVE = {"running", "stalled"}
 
 

@@ -88,7 +88,13 @@ HARMS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+QUICK_HARMS = ("run.started is flipped", "the only header is flipped", "cut inside run.started")
+"""The others are combinations of these."""
+
+
+@pytest.mark.parametrize(
+    "harm", [pytest.param(harm, marks=() if harm in QUICK_HARMS else pytest.mark.long) for harm in HARMS]
+)
 def test_a_run_that_lost_its_beginning_is_shown_and_resumed(finished: Finished, home: Path, harm: str) -> None:
     (run_folder(home) / "lease.json").unlink()
     HARMS[harm](sealed(home))

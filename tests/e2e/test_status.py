@@ -158,7 +158,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     return course
 
 
-@pytest.mark.parametrize("name", GARBAGE)
+QUICK_GARBAGE = ("half", "not UTF-8", "a far time", "a far process", "another host")
+"""Of bytes that cannot be read and of absurd values; tests/unit/journal/test_lease.py reads the others too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_GARBAGE else pytest.mark.long) for name in GARBAGE]
+)
 def test_a_lease_that_says_nonsense_is_never_a_traceback(killed: Stage, tmp_path: Path, name: str) -> None:
     course = Stage(tmp_path / "copy")
     shutil.copytree(killed.folder, course.folder)
@@ -212,7 +218,7 @@ def test_readers_that_look_all_the_time_do_not_keep_a_writer_from_starting(tmp_p
 
 
 @pytest.mark.parametrize("many", [6, pytest.param(50, marks=pytest.mark.long)])
-def test_of_many_that_go_on_with_one_run_at_once_one_does(tmp_path: Path, many: int) -> None:
+def test_of_many_that_continue_one_run_at_once_one_does(tmp_path: Path, many: int) -> None:
     with start_server_process(Behaviour(latency_seconds=0.5)) as server:
         course = stage(tmp_path, 24, server.base_url, model={"max_connections": 4})
         with alive(course) as process:

@@ -71,9 +71,9 @@ def refused(done: Done, *named: str) -> None:
     [
         ["--limit", "1"],
         ["--sample", "s0003", "--sample", "s0001"],
-        ["--task", "two"],
-        ["--model", "b"],
-        ["--model", "a"],
+        pytest.param(["--task", "two"], marks=pytest.mark.long),
+        pytest.param(["--model", "b"], marks=pytest.mark.long),
+        pytest.param(["--model", "a"], marks=pytest.mark.long),
         ["--limit", "2", "--task", "one", "--model", "b", "--sample", "s0002"],
     ],
     ids=" ".join,
@@ -113,7 +113,7 @@ def test_a_limit_that_leaves_nothing_out_is_not_called_a_part(tmp_path: Path, li
     assert (done.code, WHOLE.search(done.out)) == (0, None)
 
 
-def test_a_part_of_the_models_goes_on_with_values_set_anew(tmp_path: Path) -> None:
+def test_a_part_of_the_models_continues_with_values_set_anew(tmp_path: Path) -> None:
     spec = two_by_two(tmp_path)
     assert call("run", spec, "--id", "part", "--task", "two", "--model", "b", cwd=tmp_path).code == 0
     done = call("resume", "part", "--set", "concurrency.samples=2", cwd=tmp_path)
@@ -145,7 +145,7 @@ def test_a_part_that_is_not_there_is_refused_with_the_nearest_name(
     assert snapshot(tmp_path) == before
 
 
-def test_a_dry_run_prints_the_exact_messages_and_asks_and_makes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_exact_messages_and_sends_and_writes_nothing(tmp_path: Path) -> None:
     with start_server_process() as server:
         spec = write_spec(tmp_path, 5, server.base_url, task={"system": "Be exact.", "repeats": 2})
         before = snapshot(tmp_path)
@@ -189,7 +189,7 @@ def test_a_run_without_a_spec_is_a_run_like_any_other(tmp_path: Path) -> None:
     assert list(by_key("q", tmp_path)) == [f"sums/mock/s000{i}/1" for i in (1, 2, 3, 4)]
 
 
-def test_a_run_without_a_spec_asks_a_server_with_its_parameters(tmp_path: Path) -> None:
+def test_a_run_without_a_spec_sends_its_parameters(tmp_path: Path) -> None:
     rows = [{"name": f"r{i}", "ask": f"{i} + 1", "right": str(i + 1)} for i in (1, 2)]
     write_rows(tmp_path / "odd.jsonl", rows)
     columns = ["--input", "ask", "--target", "right", "--id-column", "name"]
@@ -247,7 +247,7 @@ def test_two_models_of_one_name_get_names_that_differ(tmp_path: Path) -> None:
     assert list(by_key("q", tmp_path)) == ["sums/x/s0001/1", "sums/own:answer%2Fx/s0001/1"]
 
 
-def test_a_killed_run_without_a_spec_goes_on_without_its_data(tmp_path: Path) -> None:
+def test_a_killed_run_without_a_spec_continues_without_its_data(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "sums.jsonl", sums(40))
     with start_server_process(Behaviour(latency_seconds=0.05)) as server:
         options = [

@@ -196,7 +196,7 @@ class Recount:
         elif line.t == "run.resumed":
             resumed = decode(line, RunResumed)
             self._resumed(resumed)
-            if resumed.live:  # the process goes on, with other limits
+            if resumed.live:  # the process continues, with other limits
                 return
         if line.t in ("run.started", "run.extended", "run.resumed"):
             self.speeds.began(line)

@@ -39,7 +39,7 @@ class Speed(msgspec.Struct):
         return self.limited / self.waited if self.waited and "queue" in self.phases else None
 
     def took(self, phase: str, seconds: float) -> None:
-        """What is too short to be told apart is nothing."""
+        """What is too short to be measured is nothing."""
         self.phases.setdefault(phase, array("d")).append(seconds if seconds >= SHORTEST else 0.0)
 
     def add(self, step: Step) -> None:

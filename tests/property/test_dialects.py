@@ -1,4 +1,4 @@
-"""Whatever a server sends: an answer, or a ModelError. Whatever a solver asks: a body, or a ModelError."""
+"""Whatever a server sends: an answer, or a ModelError. Whatever a solver sends: a body, or a ModelError."""
 
 import copy
 from typing import Any
@@ -13,8 +13,7 @@ from holdfast.models.http.bodies import SseEvent, parse_events
 from holdfast.models.http.endpoint import Dialect, build
 from holdfast.models.providers.anthropic import Messages
 from holdfast.models.providers.google import GenerateContent
-from holdfast.models.providers.openai import Chat
-from holdfast.models.providers.responses import Responses
+from holdfast.models.providers.openai import Chat, Responses
 from holdfast.records.samples import Answer, Usage
 from holdfast.testing.anthropic import MessagesServer
 from holdfast.testing.chat import ChatServer, ResponsesServer

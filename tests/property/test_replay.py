@@ -4,8 +4,8 @@ A program is a tree: sequences, branches side by side, races and time-outs over 
 follows from the question and a seed that changes with each process, so a replay meets a model with another pace. A
 kill leaves a prefix of what was recorded: any prefix, also one that ends between an answer and its cancellation.
 Answers, commits and time-outs fall on different hundredths of a second: what a timer does in the very moment in which
-an answer is told is not recorded. A program has at most one timer: a replay does not take the time that the answers
-took, so of two timers that began at different answers another may be the first.
+an answer is delivered is not recorded. A program has at most one timer: a replay does not take the time that the
+answers took, so of two timers that began at different answers another may be the first.
 """
 
 import asyncio
@@ -178,7 +178,7 @@ def check_replay(before: Told, cut: int, after: Told) -> None:
     asked_again = set(identities(left)) & set(identities(after.new))
     assert not asked_again, f"recorded, and asked again: {asked_again}"
     if set(identities(left)) & set(identities(before.recorded[cut:])):
-        return  # an answer that was never told, and the kill has swallowed its cancellation: now it is told
+        return  # an answer that was never delivered, and the kill has swallowed its cancellation: now it is delivered
     then = decided_within(before.decisions, cut)
     now = {each.place: each.outcome for each in after.decisions}
     assert {place: now.get(place) for place in then} == then
@@ -190,7 +190,7 @@ RACE = Node("race", (Node("ask", question=1), Node("ask", question=2)))
 
 @given(programs, st.data(), st.booleans(), commits)
 @settings(max_examples=250)
-def test_a_program_cut_off_anywhere_asks_for_nothing_recorded_and_decides_as_it_did(
+def test_a_program_cut_off_anywhere_requests_nothing_recorded_and_decides_as_before(
     program: Node, data: st.DataObject, failing: bool, commit_seconds: float
 ) -> None:
     told = live(program, [], 0, failing, commit_seconds)

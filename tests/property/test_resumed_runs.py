@@ -1,7 +1,7 @@
-"""Any small run, killed anywhere and gone on with any number of times, ends as if it had been run at one go.
+"""Any small run, killed anywhere and resumed any number of times, ends as if it had been run at one go.
 
 What is simulated, and what is not: no process is killed here. When the model gets its k-th request the run's folder is
-copied as it lies on the disk, and the story goes on from the copy, while the writer that was copied from ends by
+copied as it lies on the disk, and the test continues with the copy, while the writer that was copied from ends by
 itself, unseen. So everything that was only in memory is lost, records that were handed over and not yet written too, as
 by kill -9; a record cut off in the middle is added by hand. A moment before the first request, a lost page cache and a
 copy in the middle of a seal do not occur: tests/crash has those, and tests/e2e the real signal.

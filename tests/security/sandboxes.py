@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox import confinement, policy
 from holdfast.sandbox.confinement import CommandResult, Folder, Launch, make_folders, remove_folder, why_no_namespaces
 from holdfast.spec import Sandbox
 
@@ -117,7 +117,7 @@ def as_nobody(run: Callable[[], CommandResult]) -> Any:
         if not os.access(SYSTEM_PYTHON, os.X_OK):
             return "skip: no Python that another user may use"
         sys.executable, sys.prefix, sys.base_prefix = SYSTEM_PYTHON, "/usr", "/usr"
-    for each in (visibility.homes_of_python, visibility.inner_folders, why_no_namespaces):
+    for each in (policy.homes_of_python, policy.inner_folders, why_no_namespaces):
         each.cache_clear()
     if hasattr(confinement.control_groups, "cache_clear"):
         confinement.control_groups.cache_clear()

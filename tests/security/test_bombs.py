@@ -36,7 +36,7 @@ from holdfast.score.scorers import numeric
 from holdfast.score.scorers import numeric as numeric_module
 from holdfast.solve import Prompt, Renderer, prompts
 from holdfast.spec import load_spec
-from holdfast.spec.source import yaml
+from holdfast.spec.source import text as spec_text
 from holdfast.state.fold import Positions
 from tests.e2e.commands import call, snapshot, write_spec
 from tests.journals import unpacked
@@ -83,9 +83,9 @@ def test_a_spec_that_is_a_bomb_is_refused_in_one_sentence(name: str, tmp_path: P
 def test_without_the_bound_aliases_expand(monkeypatch: pytest.MonkeyPatch) -> None:
     text = laughs(6)
     with pytest.raises(SpecError, match="counting an alias as its content"):
-        yaml.parse_yaml(text, "x")
-    monkeypatch.setattr(yaml, "_NODES_MAX", 10**9)
-    assert len(json.dumps(yaml.parse_yaml(text, "x"))) > 500 * len(text)
+        spec_text.parse_yaml(text, "x")
+    monkeypatch.setattr(spec_text, "_NODES_MAX", 10**9)
+    assert len(json.dumps(spec_text.parse_yaml(text, "x"))) > 500 * len(text)
 
 
 def test_aliases_and_nesting_of_ordinary_size_are_read(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_absurd_headers_of_a_server_are_a_bad_response(head: str) -> None:
         "Mon, 01 Jan 2024 99999999999999999999:00:00 GMT",
     ],
 )
-def test_absurd_waits_that_a_server_asks_for_are_bounded_or_ignored(value: str) -> None:
+def test_absurd_waits_that_a_server_requests_are_bounded_or_ignored(value: str) -> None:
     assert (retry_after_seconds({"Retry-After": value}, time.time()) or 0) <= 3600
     names = (b"x-ratelimit-remaining-requests", b"x-ratelimit-limit-requests", b"x-ratelimit-reset-requests")
     for quota in quotas_in([(name, value.encode()) for name in names], time.time()):
@@ -276,7 +276,7 @@ def ask(response: bytes, closes: bool = False) -> Response:
     ],
     ids=["length", "negative", "two lengths", "chunk", "negative chunk", "many", "long"],
 )
-def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
+def test_the_bridge_refuses_absurd_headers_and_continues(head: str) -> None:
     async def work(host: FakeHost, door: server.AttemptEndpoint, session: Any) -> None:
         address = urlsplit(door.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.solve import command
+from holdfast.solve import agents
 from tests.e2e.commands import call, exported, write_spec
 
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -49,7 +49,7 @@ def test_variables_that_the_spec_names_are_passed_on(tmp_path: Path) -> None:
 
 
 def test_without_the_guard_a_program_reads_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_PASSED", {*os.environ, *ENVIRONMENT})
+    monkeypatch.setattr(agents, "_PASSED", {*os.environ, *ENVIRONMENT})
     assert environment_of_program(tmp_path)["ANTHROPIC_API_KEY"] == "a key of the user"
 
 

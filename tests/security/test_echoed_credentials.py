@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from holdfast.models import credentials
+from holdfast.models import opening
 from holdfast.records import redaction
 from holdfast.records.redaction import Redactor, redact
 from tests.e2e.agents import serving, write
@@ -157,7 +157,7 @@ def test_a_key_that_an_mcp_server_repeats_is_kept_nowhere(tmp_path: Path) -> Non
 
 
 def test_without_the_guard_an_answer_holds_every_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "is_unmistakable", lambda secret: secret == "[redacted]")
+    monkeypatch.setattr(opening, "is_unmistakable", lambda secret: secret == "[redacted]")
     with repeating() as (address, _):
         write_spec(tmp_path, 1, f"http://{address}", model={"api_key_env": "MY_KEY"})
         assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path, env={"MY_KEY": KEY}).code == 0

@@ -41,7 +41,7 @@ async def answer(request):
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of whoever runs the tests would win over the file."""
+    """The environment of the user who runs the tests would win over the file."""
     for name in CONTROLLING:
         monkeypatch.delenv(name, raising=False)
 

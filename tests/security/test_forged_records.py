@@ -1,5 +1,5 @@
-"""Records with a right checksum that Holdfast cannot have written: whoever has a run can forge them. No command ends in
-a traceback, and none counts them.
+"""Records with a right checksum that Holdfast cannot have written: anyone who has a run can forge them. No command ends
+in a traceback, and none counts them.
 """
 
 from collections.abc import Iterator

@@ -128,7 +128,7 @@ def test_a_missing_object_is_not_fetched(repository: Path) -> None:
     assert not was_started(repository)
 
 
-def test_changes_are_told_where_nothing_is_to_be_feared(repository: Path, tmp_path: Path) -> None:
+def test_changes_are_reported_where_nothing_is_to_be_feared(repository: Path, tmp_path: Path) -> None:
     assert describe_commit()["git_dirty"] == "yes"
     git(repository, "commit", "-q", "-a", "-m", "second")
     assert describe_commit()["git_dirty"] == "no"

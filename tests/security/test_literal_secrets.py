@@ -147,7 +147,7 @@ def test_what_is_no_secret_is_accepted(model: dict[str, Any]) -> None:
     assert build_spec(spec, "", (), {"MINE": "x"}).models[0].name == "m"
 
 
-def test_a_run_of_an_earlier_version_with_a_literal_secret_goes_on(
+def test_a_run_of_an_earlier_version_with_a_literal_secret_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with echo(401) as (address, seen):

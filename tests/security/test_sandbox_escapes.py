@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox import confinement, policy
 from holdfast.sandbox.confinement import CommandResult, Folder, Launch, SandboxFailedError
 from holdfast.sandbox.kernel import CALLS
-from holdfast.sandbox.system_calls import build_filter
+from holdfast.sandbox.policy import build_filter
 from holdfast.spec import Sandbox
 from tests.security.sandboxes import (
     LIBC,
@@ -217,9 +217,9 @@ def test_the_numbers_of_the_calls_are_those_of_the_kernels_headers() -> None:
     }
     if not all(path.exists() for path, _ in headers.values()):
         pytest.skip("the kernel's headers are not installed")
-    from holdfast.sandbox import system_calls
+    from holdfast.sandbox import policy
 
-    tables = [value for name, value in vars(system_calls).items() if re.fullmatch("_[A-Z]+", name)]
+    tables = [value for name, value in vars(policy).items() if re.fullmatch("_[A-Z]+", name)]
     listed = {name: numbers for table in tables if isinstance(table, dict) for name, numbers in table.items()}
     checked = 0
     for column, (machine, (path, pattern)) in enumerate(headers.items()):
@@ -280,14 +280,14 @@ LIST = f"import os; print([path for path in {HIDDEN!r} if os.path.exists(path)])
 @users
 def test_a_command_sees_programs_and_public_settings_only(box: Folder, user: str) -> None:
     ran = attack(box, LIST, user)
-    mine = [path for path in HIDDEN if any(each.startswith(f"{path}/") for each in visibility.homes_of_python())]
+    mine = [path for path in HIDDEN if any(each.startswith(f"{path}/") for each in policy.homes_of_python())]
     assert ran.stdout.strip() == repr(mine if user != "nobody" else []), ran.stderr
     accounts = attack(box, "print(open('/etc/passwd').read())", user).stdout
     assert [line.split(":")[0] for line in accounts.split()] == ["root", "sandbox", "nobody"]
 
 
 def test_control_what_is_listed_is_seen(box: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visibility, "SYSTEM", (*visibility.SYSTEM, "/var"))
+    monkeypatch.setattr(policy, "SYSTEM", (*policy.SYSTEM, "/var"))
     assert "'/var'" in attack(box, LIST).stdout
 
 

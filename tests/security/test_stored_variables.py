@@ -83,7 +83,7 @@ def test_another_key_is_no_drift_and_another_temperature_is(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "command", ["run eval.yaml --id x", "resume x", "resume x eval.yaml", "fork x eval.yaml --id y"]
 )
-def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_a_run_of_an_earlier_version_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """It stored what the variables held. Nothing that it has answered is asked again."""
     stage(tmp_path, params={"temperature": "${HEAT}", "user": "${MY_KEY}"})
     with monkeypatch.context() as earlier:

@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 import holdfast
-from holdfast.cli.completion import offer_runs
+from holdfast.cli.app import offer_runs
 from holdfast.cli.streams import CleanStream
 from tests.e2e.commands import Done, call, environment, finish, start, wait_until, write_rows
 from tests.security.poison import (

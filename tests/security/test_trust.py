@@ -83,7 +83,7 @@ def test_a_command_that_executes_refuses_the_run_of_a_stranger(scene: Scene, com
 
 
 @pytest.mark.parametrize("command", EXECUTING, ids=" ".join)
-def test_the_same_command_executes_it_when_the_user_trusts_it_and_asks_once(
+def test_the_same_command_executes_it_when_the_user_trusts_it_and_needs_that_once(
     scene: Scene, command: tuple[str, ...]
 ) -> None:
     """Also the negative control: without the refusal, the code of the run is executed."""

@@ -40,7 +40,7 @@ def test_check_finds_a_page_that_is_out_of_date(
     assert main(["--check"]) == 0
 
 
-def test_every_field_stands_in_a_table_with_its_class() -> None:
+def test_every_field_is_in_a_table_with_its_class() -> None:
     told = dict(_rows(fields_page()))
     assert {path: told.get(path) for path, _ in _fields(Spec, "")} == dict(_fields(Spec, ""))
     assert {kind for _, kind in _fields(Spec, "")} == CLASSES

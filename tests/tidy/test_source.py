@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.conftest import SLOWEST
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -116,6 +117,14 @@ def test_every_test_can_fail() -> None:
     }:
         asserting |= found
     assert [name for name in tests if not all(map(asserting.__and__, idle[name]))] == []
+
+
+def test_the_slowest_tests_that_start_first_exist() -> None:
+    names = {name.partition("[")[0] for name in SLOWEST}
+    assert len(names) > 5
+    for name in names:
+        path, _, function = name.partition("::")
+        assert function in {each.name for each in functions(ROOT / "tests" / path)}, name
 
 
 def called_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import xxhash
 
-from holdfast.bridge.chat_completions import (
+from holdfast.bridge.openai import (
     BadBodyError,
     ClientRequest,
     ServedAnswer,
@@ -30,10 +30,12 @@ from holdfast.bridge.chat_completions import (
     message_of,
     models_body,
     parse_request,
+    parse_response_request,
     refusal_body,
     refusal_of,
+    response_body,
+    response_events,
 )
-from holdfast.bridge.responses import parse_response_request, response_body, response_events
 from holdfast.errors import HoldfastError
 from holdfast.records import LINE_BYTES_MAX, Message
 from holdfast.solve import LimitError, StepFailedError

@@ -7,8 +7,7 @@ this package imports no HTTP client and no optional dependency; opening a provid
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
 from holdfast.models.call import ModelCall, current_call
-from holdfast.models.credentials import Guard, GuardedProvider, credentials_of
-from holdfast.models.opening import identity_of, open_batch_api, open_provider
+from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
 from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch

@@ -24,7 +24,7 @@ def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Prepare
         was = stored[name]
         if was.solver != given.solver:
             solver = works[name].solver.described()
-            changes.append(Change(f"tasks.{name}.solver", f"the code of {solver}", "other code", "result"))
+            changes.append(Change(f"tasks.{name}.solver", f"the code of {solver}", "different code", "result"))
         if was.shots != given.shots:
             old, new = f"{len(was.shots)} rows", "other rows in that file"
             changes.append(Change(f"tasks.{name}.fewshot", old, new, "result"))

@@ -1,7 +1,7 @@
 """Records: the lines of a journal, with their bytes, checksums and data types.
 
 Invariant: a line that was torn, glued, flipped or written for another run never parses as a record of this run. Pure:
-no clock, no files, no event loop. `line` has the bytes, `record_types` and `facts` the data of each record type,
+no clock, no files, no event loop. `line` has the bytes and the types, `facts` the data of each type,
 `samples` the types that all packages share (Sample, Answer, Score), `keys` the identity of an answer.
 """
 
@@ -67,27 +67,25 @@ from holdfast.records.keys import (
     with_strings,
 )
 from holdfast.records.line import (
-    LINE_BYTES_MAX,
-    Draft,
-    Line,
-    draft,
-    draft_group,
-    frame,
-    numbered,
-    parse,
-    seed_of,
-    writable,
-)
-from holdfast.records.record_types import (
     ANOMALY,
     FORMAT,
+    LINE_BYTES_MAX,
     RUN_STARTED,
     SEGMENT,
     START_RECORDS,
     Anomaly,
+    Draft,
     Fence,
+    Line,
     Segment,
+    draft,
+    draft_group,
+    frame,
     is_known,
+    numbered,
+    parse,
+    seed_of,
+    writable,
 )
 from holdfast.records.redaction import (
     KEY_SHAPE,

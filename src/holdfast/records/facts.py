@@ -11,8 +11,7 @@ import msgspec
 
 from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
-from holdfast.records.line import Draft, draft, is_time
-from holdfast.records.record_types import Anomaly, Segment
+from holdfast.records.line import Anomaly, Draft, Segment, draft, is_time
 from holdfast.records.samples import Answer, Count, Message, Mode, Ordinal, Row, Seconds, Total, Usage
 
 

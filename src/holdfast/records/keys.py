@@ -74,7 +74,9 @@ def with_model(cell: str, names: Mapping[str, str]) -> str:
 
 def escape(part: str) -> str:
     """Percent-escape (UTF-8) the characters that would split a key into other parts or lines."""
-    return _ESCAPE.sub(_escaped, part) if _ESCAPE.search(part) else part
+    if not _ESCAPE.search(part):
+        return part
+    return _ESCAPE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), part)
 
 
 def unescape(part: str) -> str:
@@ -82,10 +84,6 @@ def unescape(part: str) -> str:
         return part
     raw = re.sub(rb"%([0-9A-F]{2})", lambda match: bytes([int(match[1], 16)]), part.encode())
     return raw.decode()
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 _PREFIX = "blob:sha256-"

@@ -1,8 +1,11 @@
-"""The bytes of one record: `{"n":…,"at":…,"t":…,"k":…,"d":{…},"x":"…"}` and a newline.
+"""The bytes of one record: `{"n":…,"at":…,"t":…,"k":…,"d":{…},"x":"…"}` and a newline; and the types of records (`t`).
 
 `x` is the xxh3-64 of every byte of the line before `,"x":"`, seeded with the run's uid. It has a fixed length at the
 end of the line, so a line is checked before it is parsed. A flipped bit, two glued lines and a line of another run all
 fail the same check.
+
+An unknown type is an error on writing and on reading, because an older version must not ignore records of a newer one.
+Names that start with `x-` are free for extensions. The data of records that the journal itself writes is here too.
 """
 
 import functools
@@ -14,8 +17,79 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, RecordTooLargeError
-from holdfast.records.record_types import is_known
-from holdfast.records.samples import COUNT_MAX
+from holdfast.records.samples import COUNT_MAX, Count, CountOrMinusOne
+
+FORMAT = 1
+"""The version of the bytes described in docs/format.md."""
+
+SEGMENT = "segment"
+ANOMALY = "anomaly"
+RUN_STARTED = "run.started"
+START_RECORDS = frozenset({RUN_STARTED, "run.extended"})
+"""The types that say what a run is. Without these records no other record can be understood."""
+
+_KNOWN = frozenset(
+    {
+        SEGMENT,
+        *START_RECORDS,
+        "run.resumed",
+        "run.replanned",
+        "run.completed",
+        "run.failed",
+        "run.cancelled",
+        "run.interrupted",
+        "step.started",
+        "step",
+        "batch",
+        "sample.finished",
+        "sample.failed",
+        "score",
+        "score.started",
+        "score.completed",
+        ANOMALY,
+        "totals",
+        "note",
+    }
+)
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """The last record of the previous segment that counts. Bytes of that segment behind `bytes` are void."""
+
+    segment: Count
+    bytes: Count
+    n: Count
+    x: str
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """The header, the first record of every segment: its run, its epoch, and where the previous segment ends."""
+
+    format: Count
+    run: str
+    segment: Count
+    epoch: Count
+    first: Count
+    prev: Fence | None = None
+
+
+class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A loss, recorded once when it was found: which bytes, which record numbers, which keys if still readable."""
+
+    kind: str
+    segment: Count
+    first: Count
+    last: Count
+    n_first: Count
+    n_last: CountOrMinusOne
+    keys: tuple[str, ...] = ()
+    detail: str = ""
+    quarantine: str = ""
+
+
+def is_known(kind: str) -> bool:
+    return kind in _KNOWN or kind.startswith("x-")
+
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Longer lines are refused on writing and are damage on reading. This bounds the memory of readers."""

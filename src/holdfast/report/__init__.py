@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         duration,
         failure_lines,
         group_lines,
+        left_out_lines,
         marked_lines,
         report_table,
         retry_lines,
@@ -60,8 +61,12 @@ if TYPE_CHECKING:
         content_text,
         count_of,
         counted,
+        describe_methods,
+        describe_missing,
         dollars,
         first_line,
+        format_interval,
+        format_number,
         human_bytes,
         lines_of,
         money,
@@ -86,11 +91,12 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
             "tables": (
-                "anomaly_lines cost_sentences duration failure_lines group_lines marked_lines report_table "
-                "retry_lines short tokens"
+                "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
+                "report_table retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted dollars first_line human_bytes lines_of money "
+                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
+                "format_interval format_number human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -127,17 +133,22 @@ __all__ = [
     "cost_table",
     "count_of",
     "counted",
+    "describe_methods",
+    "describe_missing",
     "dollars",
     "duration",
     "export_lines",
     "failure_lines",
     "find_planned",
     "first_line",
+    "format_interval",
+    "format_number",
     "group_lines",
     "human_bytes",
     "jobs_text",
     "judges_of",
     "judgings_of",
+    "left_out_lines",
     "lines_of",
     "marked_lines",
     "money",

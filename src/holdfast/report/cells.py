@@ -26,7 +26,7 @@ from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced, SampleGroups, bounds_of, member_of, reduced_scale, with_counts
-from holdfast.report.text import without_scorer_name
+from holdfast.report.text import format_number, without_scorer_name
 from holdfast.score import EvaluationScales, as_number, scales_of
 from holdfast.spec import MEAN, Counts, Reduction
 from holdfast.state import (
@@ -110,7 +110,7 @@ def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mappin
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return format_number(value)
 
 
 _finished = FactDecoder(SampleFinished)

@@ -46,7 +46,7 @@ def _story(story: KeyStory, options: _Options) -> Iterator[Line]:
     if story.doing:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
-        yield f"  planned with the ordinal {story.o}; nothing of it is recorded yet", ""
+        yield f"  not started yet; it is number {story.o + 1} in the plan", ""
     shown = with_strings(story.row, lambda text, _: content_text(text, options.size_of))
     row = "is not recorded" if story.row is None else _compact(shown)
     yield from _text(f"row: {row}", 2, options)

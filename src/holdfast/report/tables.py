@@ -16,9 +16,22 @@ from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX, Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
-from holdfast.report.text import Grid, brief, count_of, counted, dollars, first_line, status_text, status_tone
+from holdfast.report.text import (
+    Grid,
+    brief,
+    count_of,
+    counted,
+    describe_methods,
+    describe_missing,
+    dollars,
+    first_line,
+    format_interval,
+    format_number,
+    status_text,
+    status_tone,
+)
 from holdfast.score import KINDS
-from holdfast.stats import Summary
+from holdfast.stats import NUMBER, Summary
 
 _COLUMNS = (
     "task",
@@ -153,19 +166,62 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
 
-def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """What a reader needs to interpret the numbers: samples without a reduced value, agreement of judges, unknown
-    groups.
+def reading_lines(cells: Sequence[CellReport]) -> Iterator[str]:
+    """What a reader needs to interpret the numbers: how they were computed, what is missing in them, agreement of
+    judges, unknown groups, unknown scales.
     """
+    yield from method_lines(cells)
     for cell in cells:
-        place = f"{cell.task}/{cell.model}"
-        for scorer in cell.scorers:
-            for each in scorer.reduced:
-                if each.no_value:
-                    few = f"{counted(each.no_value, 'sample')} without a value: too few scores, or no majority"
-                    yield f"{place}: {scorer.scorer} {each.reducer}: {few}"
-        yield from (f"{place}: {each}" for each in cell.agreement)
+        yield from left_out_lines([cell])
+        yield from (f"{cell.task}/{cell.model}: {each}" for each in cell.agreement)
         yield from group_lines([cell])
+    unknown = dict.fromkeys(
+        each.scorer
+        for cell in cells
+        for each in cell.scorers
+        if each.summary.n and each.scale == NUMBER and not each.is_declared
+    )
+    for name in unknown:
+        yield f"scorer {name} does not declare a scale, so its numbers have no ends: {SCALE_HINT}"
+
+
+SCALE_HINT = 'write @scorer(scale="bool") or @scorer(scale=(1, 5)), or scale: [1, 5] in the spec'
+
+
+def method_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """One line: how the intervals of a report were computed."""
+    rows = (row for cell in cells for scorer in cell.scorers for row in scorer_summaries(scorer))
+    method = describe_methods(summary for _, summary, _ in rows)
+    if method:
+        yield f"95% intervals: {method}"
+
+
+def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Which planned answers are not part of a mean, and what it would be with all of them wrong or right."""
+    for cell in cells:
+        for scorer in cell.scorers:
+            yield from (f"{cell.task}/{cell.model}: {line}" for line in _missing_lines(cell, scorer))
+
+
+def _missing_lines(cell: CellReport, scorer: ScorerReport) -> Iterator[str]:
+    if scorer.plain and scorer.missing and scorer.summary.n:
+        whole = scorer.summary.n + sum(scorer.missing.values())
+        marks = [f"{count} {mark}" for mark, count in cell.marks.items()]
+        empty = f" (among the answers: {', '.join(marks)})" if marks and "no_score" in scorer.missing else ""
+        left = f"{scorer.summary.n} of {whole} answers count; left out: {describe_missing(scorer.missing)}{empty}"
+        yield f"{scorer.scorer}: {left}; {_describe_bounds(scorer.bounds)}"
+    for each in scorer.reduced:
+        if each.no_value:
+            few = f"{counted(each.no_value, 'sample')} without a value (a score is missing, or no majority)"
+            bounds = f"; {_describe_bounds(each.bounds)}" if each.summary.n else ""
+            yield f"{scorer.scorer} {each.reducer}: {few}{bounds}"
+
+
+def _describe_bounds(bounds: tuple[float, float] | None) -> str:
+    if bounds is None:
+        return "what they would change is unknown, because the scale has no ends"
+    low, high = map(format_number, bounds)
+    return f"the mean is {low} if all of them are at the low end of the scale, {high} if at the high end"
 
 
 def group_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -258,9 +314,8 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
         numbers = (shown, "", "", str(sum(labels.values())))
         if summary.mean is not None:
-            error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
-            ends = None if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-            numbers = (f"{summary.mean:.4f}", error, ends or "-", count_of(summary))
+            error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
+            numbers = (format_number(summary.mean), error, format_interval(summary), count_of(summary))
         yield name, (*numbers, *(("0", "0") if index else missing))
 
 
@@ -270,6 +325,12 @@ def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mappi
         yield scorer.scorer, scorer.summary, scorer.labels
     for each in scorer.reduced:
         yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels
+
+
+def left_out(scorer: ScorerReport, name: str) -> int:
+    """How many planned answers, or samples of a reduced row, are not part of a row's mean."""
+    by_name = {f"{scorer.scorer} {each.reducer}": each.no_value for each in scorer.reduced}
+    return by_name.get(name, sum(scorer.missing.values()))
 
 
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:

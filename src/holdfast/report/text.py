@@ -66,9 +66,36 @@ def format_number(value: float | None, sign: str = "") -> str:
     """Four decimals. Numbers that these would show as 0, and large ones, with significant digits."""
     if value is None:
         return "-"
-    if value == 0 or 0.0005 <= abs(value) < 1e5:
+    if value == 0 or value != value or 0.0005 <= abs(value) < 1e5:
         return f"{value:{sign}.4f}"
     return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
+
+
+_METHODS = {
+    "wilson": "Wilson's score interval",
+    "exact": "Clopper and Pearson's exact interval",
+    "student": "Student's t",
+    "tango": "Tango's score interval",
+    "equal": "a bound from the ends of the scale, as nothing varies",
+}
+
+
+def describe_methods(summaries: "Iterable[Summary]") -> str:
+    """How intervals were computed, and what counts as independent; empty without intervals."""
+    several = [each for each in summaries if each.method]
+    if not several:
+        return ""
+    found = " or ".join(_METHODS[method] for method in dict.fromkeys(each.method for each in several))
+    if any(each.groups is not None for each in several):
+        return f"{found}, clustered by group; samples weigh equally"
+    if any(each.samples is not None for each in several):
+        return f"{found}, clustered by sample; samples weigh equally, n: samples x repeats"
+    return f"{found}; n: samples"
+
+
+def describe_missing(missing: Mapping[str, int]) -> str:
+    """`2 failed, 3 no score`."""
+    return ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in missing.items())
 
 
 def format_interval(summary: "Summary", sign: str = "") -> str:

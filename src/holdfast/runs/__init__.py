@@ -6,27 +6,23 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.execution.drift import Retry
-    from holdfast.runs.execution.event_loop import new_event_loop, run_in_loop
-    from holdfast.runs.execution.execute import execute, extend, new_run_location
+    from holdfast.runs.execution.execute import execute, extend, new_event_loop, new_run_location, run_in_loop
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.run import Run, open_run
-    from holdfast.runs.run_list import list_runs
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
-    from holdfast.runs.summary import RunSummary
+    from holdfast.runs.summary import RunSummary, list_runs
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "execution.drift": "Retry",
-            "execution.event_loop": "new_event_loop run_in_loop",
-            "execution.execute": "execute extend new_run_location",
+            "execution.execute": "execute extend new_event_loop new_run_location run_in_loop",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
             "run": "Run open_run",
-            "run_list": "list_runs",
             "store.lookup": "RunLocation default_store find_run",
-            "summary": "RunSummary",
+            "summary": "RunSummary list_runs",
         },
     )
 

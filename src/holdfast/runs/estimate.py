@@ -1,8 +1,8 @@
 """Estimates the requests, tokens and dollars of a run before it starts, as ranges. Sends nothing, stores nothing.
 
-A cell is estimated from its finished answers in an earlier run of the experiment. Without those, from its prompts: one
-request per answer, the approximate tokens of the prompts as input, and up to `max_tokens` as output. Amounts that
-nothing limits have no upper end. This module also finds the prices of models.
+A cell is estimated from its finished answers in an earlier run of the experiment (`load_observed_usage`). Without
+those, from its prompts: one request per answer, the approximate tokens of the prompts as input, and up to `max_tokens`
+as output. Amounts that nothing limits have no upper end. This module also finds the prices of models.
 """
 
 import os
@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from holdfast.engine.budget import output_limit
-from holdfast.errors import SpecError
+from holdfast.errors import HoldfastError, SpecError
 from holdfast.models import LEAST, MOST, PACKAGE, count_message_tokens, find_rates, is_installed
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import dollars, text_of
+from holdfast.runs.store.lookup import newest_runs
 from holdfast.runs.summary import Observed
 from holdfast.spec import Model, Price, Spec
-from holdfast.spec.source.yaml import expand
+from holdfast.spec.source.text import expand
 
 _COUNTED_ROWS = 1000
 _OBSERVED_ERROR = 0.25
@@ -244,3 +245,29 @@ def _listed(model: Model, environ: Mapping[str, str]) -> Price | None:
         return None  # a missing variable is reported when the connection is opened
     found = find_rates(model.provider, model.model, base_url)
     return None if found is None else msgspec.convert(msgspec.to_builtins(found), Price)
+
+
+_RUNS_MAX = 20
+"""How many of the newest runs of an experiment are read for an estimate."""
+
+
+def load_observed_usage(spec: Spec, store: str) -> Mapping[tuple[str, str], Observed]:
+    """The usage of earlier runs of the experiment by task and model, from the newest run that has finished answers.
+    Runs count only where provider, model name and parameters are the same as in `spec`.
+    """
+    from holdfast.runs.run import Run  # late: a start without an estimate does not need it
+
+    current = {model.name: (model.provider, model.model, model.params) for model in spec.models}
+    found: dict[tuple[str, str], Observed] = {}
+    for place in newest_runs(store, spec.experiment, _RUNS_MAX):
+        try:
+            with Run(place) as run:
+                observed = run.observed()
+                models = run.spec().models
+        except (HoldfastError, OSError, msgspec.ValidationError):
+            continue  # an estimate does not need every run: skip those that cannot be read
+        same = {each.name for each in models if (each.provider, each.model, each.params) == current.get(each.name)}
+        for (task, model), each in observed.items():
+            if model in same:
+                found.setdefault((task, model), each)
+    return found

@@ -1,11 +1,14 @@
-"""Verifies derived state: rebuilds the index from the journal and compares it, and the reports, with the cached one.
+"""Verifies a run beyond the bytes of its journal: the files that it refers to, its derived state, and its scores.
 
-The rebuilt index is an unlinked temporary file, so a crash leaves nothing. A cached index that differs is removed, and
-the next reader rebuilds it. Nothing in the run's folder changes.
+- `check_content`: every blob (file content) that rows and steps refer to is there and undamaged.
+- `check_scores` and `check_index` rebuild the index from the journal and compare it, and the reports, with the cached
+  one. The rebuilt index is an unlinked temporary file, so a crash leaves nothing. A cached index that differs is
+  removed, and the next reader rebuilds it.
+- `rescore` scores recorded answers again and compares the result with the recorded scores. Only for built-in scorers
+  whose version and arguments are unchanged and that read one answer alone: they are deterministic. The others are
+  listed with the reason. No model is called.
 
-`rescore` scores recorded answers again and compares the result with the recorded scores. Only for built-in scorers
-whose version and arguments are unchanged and that read one answer alone: they are deterministic. The others are listed
-with the reason. Nothing is written and no model is called.
+Nothing in the run's folder changes.
 """
 
 import asyncio
@@ -19,15 +22,17 @@ import msgspec
 
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import AnswerToScore, apply_scorer
-from holdfast.journal import Reader, journal_folder
-from holdfast.plan import data_lines, planned_lines
-from holdfast.records import Cell, FactDecoder, Sample, SampleFinished, ScoreGiven, normalized
+from holdfast.errors import JournalError
+from holdfast.journal import Entry, Reader, check_blob_files, journal_folder
+from holdfast.plan import check_blobs, data_lines, planned_lines
+from holdfast.records import Cell, FactDecoder, Sample, SampleFinished, ScoreGiven, Step, decode, normalized
 from holdfast.report import StoredSpec
+from holdfast.runs.execution.resume import stored_spec
 from holdfast.runs.run import report_of
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS, Extractor, Scorer, identity
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.state import Index, MadeRow
+from holdfast.state import Fold, Index, MadeRow
 
 _MAY_DIFFER = {SCORERS[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _TRANSIENT = frozenset({"stalled", "cancelled", "record", "too_large"})
@@ -251,3 +256,26 @@ def _differences(reported: dict[str, Any], expected: dict[str, Any]) -> Iterator
 
 def _format(value: Any) -> str:
     return "nothing" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def check_content(place: RunLocation, fold: Fold) -> Iterator[str]:
+    """Yield a sentence for each missing or damaged blob. Data files that cannot be read are reported elsewhere."""
+    if fold.story.started is None:
+        return
+    try:
+        spec = stored_spec(fold)
+    except msgspec.ValidationError as error:
+        yield f"the run's spec is not one that this version of Holdfast knows ({error}); its files were not checked"
+        return
+    with contextlib.suppress(JournalError, OSError):
+        yield from check_blobs(place.folder, spec, fold.story.cells, fold.story.inputs)
+        yield from check_blob_files(place.folder, _step_blobs(place))
+
+
+def _step_blobs(place: RunLocation) -> Iterator[str]:
+    """Digests of the sandbox files that steps refer to."""
+    for each in Reader(place.journal).read(live=True):
+        # the byte test avoids decoding the many steps without files
+        if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
+            files = decode(each.line, Step).files
+            yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

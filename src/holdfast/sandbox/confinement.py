@@ -23,10 +23,9 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.files import remove_own_folder
-from holdfast.sandbox import cgroups, kernel, visibility
+from holdfast.sandbox import cgroups, kernel, policy
 from holdfast.sandbox.kernel import LINUX
-from holdfast.sandbox.system_calls import MACHINES, build_filter
-from holdfast.sandbox.visibility import PLACE, TEMPORARY, homes_of_python, inner_folders
+from holdfast.sandbox.policy import MACHINES, PLACE, TEMPORARY, build_filter, homes_of_python, inner_folders
 
 MARKER = "HOLDFAST_SANDBOX"
 """Variable in the environment of launchers and of commands without namespaces: the run's uid and the folder's name."""
@@ -268,8 +267,8 @@ class Launch:
             "files": folder.files,
             "place": PLACE if self._namespaces else folder.work,
             "root": os.path.join(folder.path, ROOT),
-            "system": list(visibility.SYSTEM),
-            "settings": visibility.settings(spec.network) if self._namespaces else [],
+            "system": list(policy.SYSTEM),
+            "settings": policy.settings(spec.network) if self._namespaces else [],
             "python": homes_of_python(),
             "inner": inner_folders(),
             "input": given,

@@ -246,7 +246,7 @@ def read_scale(declared: Any, place: str) -> Scale | dict[str, Scale]:
 
 def _annotated_scale(function: Any) -> Scale | None:
     """The scale of a user's function by its return annotation. Built-in functions have theirs in `score.scales`."""
-    if getattr(function, "__module__", "").startswith(f"{__name__.partition('.')[0]}."):
+    if str(getattr(function, "__module__", "")).startswith(f"{__name__.partition('.')[0]}."):
         return None
     returned = getattr(function, "__annotations__", {}).get("return")
     return next((scale for annotation, scale in _SCALE_OF_RETURN if annotation == returned), None)

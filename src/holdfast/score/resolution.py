@@ -202,9 +202,8 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
     """ScorerError for unknown, missing or wrongly typed arguments, and for those that `check` refuses."""
     for arg in made.args:
         if arg not in known and not open_ended:
-            common = _COMMON_ARGUMENTS if isinstance(made, Scorer) else ()
-            # Only a user's scorer declares a scale.
-            takes = {*known, *(each for each in common if each != "scale" or not built_in_name(made))}
+            takes = {*known, *(_COMMON_ARGUMENTS if isinstance(made, Scorer) else ())}
+            takes -= {"scale"} - known.keys() if built_in_name(made) else set()
             names = _nearest(arg, sorted(takes)) if takes else "it takes none"
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():

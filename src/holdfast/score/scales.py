@@ -78,7 +78,7 @@ def scorer_scales(scorer: Any, depth: int = 0) -> ScorerScales:
         name, args, declared = _recorded(scorer)
     else:
         return _UNKNOWN
-    known = _BUILT_IN.get(name)
+    known = BUILT_IN_SCALES.get(name)
     if known is None:
         return _declared(declared)
     if isinstance(known, Scale):
@@ -110,6 +110,7 @@ def _declared(scale: Any) -> ScorerScales:
 
 
 def _rubric(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """1 to `scale`; bool with `pass_at`. A vote of a panel: 1 to `scale`."""
     ratings = Scale("range", 1.0, float(args.get("scale", _RATINGS)))
     combined = ratings if args.get("pass_at") is None else BOOL
     criteria = args.get("criteria")
@@ -118,6 +119,7 @@ def _rubric(args: Mapping[str, Any], depth: int) -> ScorerScales:
 
 
 def _pairwise(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """0 to 1."""
     return ScorerScales({"": UNIT, **_votes([""], args, UNIT)})
 
 
@@ -128,10 +130,12 @@ def _votes(names: Sequence[str], args: Mapping[str, Any], scale: Scale) -> dict[
 
 
 def _lowest_or_highest(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """That of its parts. With `normalise`: 0 to 1."""
     return ScorerScales({"": _combined(args, depth)})
 
 
 def _one_minus_highest(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """1 minus that of its parts. With `normalise`: 0 to 1."""
     scale = _combined(args, depth)
     if scale is not None and scale.kind == "range" and scale.lowest is not None and scale.highest is not None:
         scale = Scale("range", 1 - scale.highest, 1 - scale.lowest)
@@ -139,12 +143,13 @@ def _one_minus_highest(args: Mapping[str, Any], depth: int) -> ScorerScales:
 
 
 def _mean(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """That of its parts; 0 to 1 for bool, and with `normalise`."""
     scale = _combined(args, depth)
     return ScorerScales({"": UNIT if scale == BOOL else scale})
 
 
 def _chosen(args: Mapping[str, Any], depth: int) -> ScorerScales:
-    """`when` gives the scores of `then` or of `otherwise`, under its own name."""
+    """That of `then` and `otherwise`."""
     branches = [args[each] for each in ("then", "otherwise") if args.get(each) is not None]
     found = [scorer_scales(each, depth) for each in branches]
     parts = list(dict.fromkeys(part for each in found for part in each.parts))
@@ -178,7 +183,7 @@ def _hull(scales: Sequence[Scale | None]) -> Scale | None:
 
 
 _Rule = Callable[[Mapping[str, Any], int], ScorerScales]
-_BUILT_IN: dict[str, Scale | _Rule] = {
+BUILT_IN_SCALES: dict[str, Scale | _Rule] = {
     "all_of": _lowest_or_highest,
     "any_of": _lowest_or_highest,
     "at_least": BOOL,
@@ -211,7 +216,8 @@ _BUILT_IN: dict[str, Scale | _Rule] = {
     "weighted": _mean,
     "when": _chosen,
 }
-"""The scale of each built-in scorer, or how to compute its scales from its arguments."""
+"""The scale of each built-in scorer, or how to compute its scales from its arguments. The docstrings of these
+functions are shown in docs/scorers.md."""
 
 
 def is_on_scale(scale: Scale, value: bool | float | str) -> bool:

@@ -169,7 +169,9 @@ class Context:
         **params: Any,
     ) -> Answer:
         """Send a request to the evaluated model, or to the model of a role. The answer is durable before it returns."""
-        asked = self.messages if messages is None else _as_messages(messages)
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        asked = self.messages if messages is None else messages
         model, call, request = self._prepare(asked, role, tools or [], params)
         taken = await self._steps.take(request, functools.partial(model.send, call), call, None, self._meters)
         self._note_answer(taken, call, model)
@@ -290,12 +292,6 @@ def _plain(value: Any, what: str) -> Any:
         return msgspec.json.decode(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRecordError(f"{what} cannot be written as JSON: {error}") from error
-
-
-def _as_messages(messages: str | list[Message]) -> list[Message]:
-    if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
-    return messages
 
 
 T = TypeVar("T")

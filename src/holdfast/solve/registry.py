@@ -1,37 +1,104 @@
-"""Finds the solver that a spec names: built in (the table `BUILT_IN`), an entry point, or the user's `module:function`.
+"""Finds the solvers, tools and functions that a spec names: built in (the table `BUILT_IN`), an installed package's
+entry point, or the user's `module:function`.
 
-A solver is `async def solve(sample, ctx)` and returns a string or an Answer. Arguments from the spec are passed by name
-and checked here, before any request is sent.
+A solver is `async def solve(sample, ctx)` and returns a string or an Answer. Its arguments are passed by name. They are
+read by the types of its parameters and checked here, before any request is sent: functions, tools, solvers and patterns
+are written as names or texts in a spec, and the table `_READERS` says how each is resolved. All other arguments are
+plain values. Each error names its place in the spec.
 
-Reads the arguments of a built-in solver from a spec, by the types of its parameters, before any request is sent.
-
-Functions, tools, solvers and patterns are written as names or texts in a spec; the table `_READERS` says how each is
-resolved. All other arguments are plain values. Each error names its place in the spec.
+Nothing is cached: a module that was changed and imported again is found as it is now. Functions are looked up once,
+when the spec is read.
 """
 
 import contextlib
 import difflib
+import functools
 import inspect
 import re
 import typing
 from collections.abc import Callable, Coroutine, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from holdfast.errors import SpecError
+from holdfast.errors import SpecError, describe_error
 from holdfast.records import Answer, Sample
+from holdfast.score import import_user_module
 from holdfast.solve import agents
-from holdfast.solve.agents import Join, Pattern
-from holdfast.solve.command import command, fit_command
+from holdfast.solve.agents import Join, Pattern, command, fit_command
 from holdfast.solve.context import Context
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.resources import Role
-from holdfast.solve.tools.lookup import find_function, find_offers, load
-from holdfast.solve.tools.mcp import ToolSource
-from holdfast.solve.tools.tool import Function
+from holdfast.solve.tools.built_in import TOOLS
+from holdfast.solve.tools.mcp import ToolSource, read_server
+from holdfast.solve.tools.tool import Function, Tool, as_tool
 from holdfast.spec import Sandbox, Spec, Task
+
+TOOL_ENTRY_POINTS = "holdfast.tools"
+
+
+def find_function(name: Any, place: str) -> Callable[..., Any]:
+    """Import a function by name. SpecError if there is none."""
+    module, colon, path = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not colon or not module or not path:
+        raise SpecError(f"{place}: {name!r}: name a function as module:function")
+    try:
+        found = functools.reduce(getattr, path.split("."), import_user_module(module))
+    except Exception as error:
+        raise SpecError(f"{place}: {name!r} cannot be imported: {describe_error(error)}") from error
+    return as_function(found, name, place)
+
+
+def load(point: EntryPoint, place: str) -> Callable[..., Any]:
+    """Import what an installed package offers under a name."""
+    return find_function(point.value.replace(" ", ""), place)
+
+
+def as_function(found: Any, name: str, place: str) -> Callable[..., Any]:
+    if not callable(found) and not isinstance(found, Tool):
+        raise SpecError(f"{place}: {name!r} is not a function")
+    return cast(Callable[..., Any], found)
+
+
+def find_offers(entries: Any, place: str) -> list[ToolSource]:
+    """Return the tools and servers of a list. SpecError for two tools with the same name."""
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        raise SpecError(f"{place}: expected a list of tools; it is {entries!r}")
+    found = [_find_offer(entry, f"{place}[{index}]") for index, entry in enumerate(entries)]
+    names = [each.name for each in found if isinstance(each, Tool)]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(f"{place}: there are two tools called {name!r}; rename one: @tool(name=…)")
+    return found
+
+
+def _find_offer(entry: Any, place: str) -> ToolSource:
+    if isinstance(entry, dict) and list(entry) == ["mcp"]:
+        return read_server(entry["mcp"], f"{place}.mcp")
+    if not isinstance(entry, str):
+        raise SpecError(f"{place}: {entry!r}: name a tool as module:function, or a server as {{mcp: {{command: […]}}}}")
+    if entry in TOOLS:
+        return TOOLS[entry]
+    if ":" in entry:
+        return _tool(find_function(entry, place), place)
+    offered = {point.name: point for point in entry_points(group=TOOL_ENTRY_POINTS)}
+    if entry in offered:
+        return _tool(load(offered[entry], place), place)
+    known = [*TOOLS, *offered]
+    close = difflib.get_close_matches(entry, known, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}, or name your own: module:function"
+    )
+    raise SpecError(f"{place}: there is no tool {entry!r}; {hint}")
+
+
+def _tool(found: Any, place: str) -> Tool:
+    try:
+        return as_tool(found)
+    except SpecError as error:
+        raise SpecError(f"{place}: {error}") from error
+
 
 Read = Callable[[Any, str], Any]
 ResolveSolver = Callable[[Any, str], Solver]
@@ -102,20 +169,12 @@ def _pattern(given: Any, place: str) -> "re.Pattern[str] | None":
         raise SpecError(f"{place}: {given!r} is not a regular expression: {error}") from error
 
 
-def _optional_function(given: Any, place: str) -> Callable[..., Any] | None:
-    return find_function(given, place) if given else None
-
-
 def _join(given: Any, place: str) -> Any:
     if given in ("best", "majority"):
         return given
     if not isinstance(given, str) or ":" not in given:
         raise SpecError(f"{place}: expected best, majority or module:function; it is {given!r}")
     return find_function(given, place)
-
-
-def _role(given: Any, place: str) -> Role:
-    return Role(_plain(given, str, place))
 
 
 def _plain(value: Any, hint: Any, place: str) -> Any:
@@ -127,11 +186,11 @@ def _plain(value: Any, hint: Any, place: str) -> Any:
 
 _READERS: dict[Any, Read] = {
     Function: find_function,
-    Function | None: _optional_function,
+    Function | None: lambda given, place: find_function(given, place) if given else None,
     Sequence[ToolSource]: find_offers,
     Pattern: _pattern,
     Join: _join,
-    Role: _role,
+    Role: lambda given, place: Role(_plain(given, str, place)),
 }
 
 

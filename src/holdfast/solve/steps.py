@@ -222,7 +222,8 @@ class Steps:
         self._saved += step.usage
         if step.asked is not None and step.asked.role:
             self._note_role(step.asked.role, RoleSpent(saved=step.usage))
-        return self._deliver(found.n, step, _copy(step), meters)
+        copy = _step.decode(_encode(as_stored(step)))  # the solver may change what it gets
+        return self._deliver(found.n, step, copy, meters)
 
     async def _make(
         self,
@@ -490,7 +491,3 @@ def working_seconds(recorded: Sequence[RecordedStep]) -> float:
 def _with_orphan(roles: dict[str, RoleSpent], step: Step) -> dict[str, RoleSpent]:
     role = step.asked.role if step.asked is not None else ""
     return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=step.usage)} if role else roles
-
-
-def _copy(step: Step) -> Step:
-    return _step.decode(_encode(as_stored(step)))

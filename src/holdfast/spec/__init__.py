@@ -12,9 +12,8 @@ from holdfast.spec.providers import (
 )
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
-from holdfast.spec.selection import Selection, select
-from holdfast.spec.source.assignment import value_of
 from holdfast.spec.source.loader import (
+    Selection,
     build_spec,
     change_spec,
     check_prices,
@@ -22,10 +21,12 @@ from holdfast.spec.source.loader import (
     load_spec,
     read_spec,
     read_stored_spec,
+    select,
     spec_mapping,
 )
-from holdfast.spec.source.messages import nearest
+from holdfast.spec.source.messages import find_warnings, nearest
 from holdfast.spec.source.sweeps import base_of
+from holdfast.spec.source.text import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml, value_of
 from holdfast.spec.source.variables import (
     adopt_stored,
     fill_environment,
@@ -34,7 +35,6 @@ from holdfast.spec.source.variables import (
     refused_variables,
     variables_in,
 )
-from holdfast.spec.source.yaml import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml
 from holdfast.spec.types import (
     Batch,
     Concurrency,
@@ -51,7 +51,6 @@ from holdfast.spec.types import (
     Spec,
     Task,
 )
-from holdfast.spec.warnings import find_warnings
 
 __all__ = [
     "LOCAL_BATCHES",

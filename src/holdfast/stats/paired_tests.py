@@ -42,6 +42,8 @@ class PairedTest(msgspec.Struct, frozen=True):
     statistic: float | None
     p: float | None
     exact: bool
+    is_bound: bool = False
+    """Whether no draw was as extreme, so that p is the smallest that so many draws can show."""
 
 
 def permutation_test(
@@ -65,7 +67,8 @@ def permutation_test(
         p = 1.0 if as_extreme.all() else min(1.0, float(chances[as_extreme].sum()))
     else:
         p = (_drawn_as_extreme(sizes, counts, observed, resamples, seed) + 1) / (resamples + 1)
-    return PairedTest("permutation", units.count, units.mean, max(p, np.finfo(float).tiny), exact)
+    is_bound = not exact and p <= 1 / (resamples + 1)
+    return PairedTest("permutation", units.count, units.mean, max(p, np.finfo(float).tiny), exact, is_bound)
 
 
 def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bridge.chat_completions import (
+from holdfast.bridge.openai import (
     BadBodyError,
     ServedAnswer,
     completion_body,

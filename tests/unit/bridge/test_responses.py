@@ -5,8 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.bridge.chat_completions import BadBodyError, ServedAnswer
-from holdfast.bridge.responses import parse_response_request, response_body, response_events
+from holdfast.bridge.openai import (
+    BadBodyError,
+    ServedAnswer,
+    parse_response_request,
+    response_body,
+    response_events,
+)
 from holdfast.records.samples import Answer, Usage
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

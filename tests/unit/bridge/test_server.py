@@ -26,7 +26,7 @@ SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="noth
 
 
 class FakeHost:
-    """Answers wishes when it is told to, and counts them."""
+    """Answers requests when the test says so, and counts them."""
 
     def __init__(self) -> None:
         self.wishes: list[BridgeRequest] = []
@@ -132,7 +132,7 @@ async def noticed(door: AttemptEndpoint) -> None:
 
 
 @pytest.mark.parametrize("answered_meanwhile", [False, True])
-def test_who_went_away_and_asks_the_same_again_gets_the_step_that_is_under_way(answered_meanwhile: bool) -> None:
+def test_a_client_that_left_and_repeats_its_request_gets_the_step_that_is_under_way(answered_meanwhile: bool) -> None:
     async def ask() -> None:
         host = FakeHost()
         async with opened(host) as (door, session):
@@ -167,7 +167,7 @@ def test_a_retry_that_says_so_gets_the_step_also_if_its_answer_was_sent() -> Non
     within(ask())
 
 
-def test_a_request_goes_on_from_an_answer_that_it_names() -> None:
+def test_a_request_continues_from_an_answer_that_it_names() -> None:
     async def ask() -> None:
         host = FakeHost()
         host.go.set()
@@ -361,7 +361,7 @@ def test_an_agent_that_makes_an_answer_of_its_failed_request_has_none(tmp_path: 
     assert line.error.kind == "server"
 
 
-def test_an_agent_that_sends_back_what_names_an_answer_asks_the_same_again(tmp_path: Path) -> None:
+def test_an_agent_that_sends_back_what_names_an_answer_repeats_its_request(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def reply(request: Request) -> str:
@@ -379,7 +379,7 @@ def test_an_agent_that_sends_back_what_names_an_answer_asks_the_same_again(tmp_p
     assert len(asked) == 2
 
 
-def test_a_client_that_is_left_behind_is_told_that_its_attempt_has_ended(tmp_path: Path) -> None:
+def test_a_client_that_is_left_behind_learns_that_its_attempt_has_ended(tmp_path: Path) -> None:
     left: list[asyncio.Task[Any]] = []
     came = asyncio.Event()
 

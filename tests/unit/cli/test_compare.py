@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.commands.compare import CompareOptions, compare_runs, unlike, without_data
+from holdfast.cli.commands.compare import (
+    CompareOptions,
+    compare_runs,
+    unlike,
+    without_data,
+)
 from holdfast.cli.commands.gate import GateOptions, gate_run
 from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 from holdfast.cli.commands.report import ReportOptions, print_report
@@ -63,7 +68,7 @@ def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: py
     assert "quiz/m right, one -> two: 3 of 3 changed" in lines
 
 
-def test_a_model_that_all_rows_share_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_all_rows_share_is_not_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run in ("one", "two"):
         made(tmp_path, run, quiz())
     compare_runs(["one", "two"], CompareOptions(), str(tmp_path), False)
@@ -122,7 +127,7 @@ def test_a_run_whose_scorer_broke_on_every_answer_is_no_pass_where_repeats_are_r
         assert {each["outcome"] for each in told(capsys)["verdicts"]} == {"missing"}
 
 
-def test_a_baseline_without_an_answer_is_told_as_such(tmp_path: Path) -> None:
+def test_a_baseline_without_an_answer_is_reported_as_such(tmp_path: Path) -> None:
     made(tmp_path, "whole", quiz())
     made(tmp_path, "none", quiz(), reply=broken)
     with pytest.raises(UsageError, match=r"the baseline none has 3 keys of quiz without a score, .* resume"):
@@ -163,9 +168,7 @@ def test_what_is_no_finite_number_is_no_bound(options: GateOptions) -> None:
         options.bar()
 
 
-def test_where_nothing_varies_a_person_is_told_no_confidence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_varies_no_confidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def third(sample: Sample, answer: Answer) -> float:
         return 0.3
 
@@ -256,7 +259,9 @@ def test_a_side_that_failed_throughout_is_in_the_table(
     )
 
 
-def test_a_model_without_a_score_is_told_beside_the_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_score_is_reported_beside_the_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made(tmp_path, "whole", quiz())
     made(tmp_path, "none", quiz(), reply=broken)
     print_boards(["whole", "none"], LeaderboardOptions(format="json"), str(tmp_path))
@@ -273,7 +278,7 @@ def test_a_leaderboard_in_csv_has_nothing_that_a_spreadsheet_would_run(
     assert capsys.readouterr().out.splitlines()[1].startswith("'=1+1,right,1,m,run,1.0,")
 
 
-def test_runs_of_the_same_id_in_two_experiments_are_told_apart(
+def test_runs_of_the_same_id_in_two_experiments_are_distinguished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for experiment, task in (("old", "a"), ("new", "b")):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.completion import offer_experiments, offer_runs, offer_statuses
+from holdfast.cli.app import complete_status, offer_experiments, offer_runs
 
 
 def make(store: Path, experiment: str, run: str, at: int) -> None:
@@ -40,7 +40,7 @@ def test_runs_are_offered_the_newest_first_with_their_experiments(store: Path) -
 
 def test_experiments_and_statuses_are_offered(store: Path) -> None:
     assert offer_experiments(str(store), "") == ["a/b", "sums"]
-    assert offer_statuses("c") == ["completed", "cancelled"]
+    assert complete_status("c") == ["completed", "cancelled"]
 
 
 @pytest.mark.parametrize("where", ["nowhere", "catalog.db", "a\0b", ""])

@@ -18,7 +18,7 @@ def test_what_an_earlier_process_finished_does_not_make_this_one_look_fast() -> 
     assert progress_line(progress, 10.0) == "60/100 · 1.0/s · 0 in flight · 3 replayed · 0 tokens · 40.0 s left"
 
 
-def test_a_mirror_that_is_late_is_told() -> None:
+def test_a_mirror_that_is_late_is_reported() -> None:
     progress = Progress(planned=10, finished=5, started=0.0, mirror_behind=12.0)
     assert progress_line(progress, 5.0) == "5/10 · 1.0/s · 0 in flight · 0 tokens · 5.0 s left · mirror 12.0 s behind"
 
@@ -29,7 +29,7 @@ def test_failures_are_done_and_are_shown() -> None:
 
 
 @pytest.mark.parametrize(("finished", "now"), [(0, 0.0), (0, 60.0), (10, 0.0), (10, 60.0)])
-def test_no_time_is_left_where_none_can_be_told(finished: int, now: float) -> None:
+def test_no_remaining_time_is_shown_where_it_is_unknown(finished: int, now: float) -> None:
     line = progress_line(Progress(planned=10, finished=finished, started=0.0), now)
     assert line.startswith(f"{finished}/10 · ")
     assert "left" not in line
@@ -53,6 +53,6 @@ def test_a_live_line_never_wraps(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "bad_request: no\n" in capsys.readouterr().err
 
 
-def test_what_is_with_a_batch_api_is_told() -> None:
+def test_what_is_with_a_batch_api_is_reported() -> None:
     progress = Progress(planned=2000, finished=800, started=0.0, batch_jobs=3, batch_requests=1200, batch_since=-7000.0)
     assert "0 tokens · 3 jobs, 1,200 requests waiting, oldest 2.0 h" in progress_line(progress, 200.0)

@@ -202,7 +202,7 @@ def test_a_long_field_is_read(tmp_path: Path) -> None:
     assert list(open_rows(put(tmp_path, "x.csv", f"a,b\n{long},2\n"))) == [(2, {"a": long, "b": "2"})]
 
 
-def test_utf16_is_told_by_its_mark(tmp_path: Path) -> None:
+def test_utf16_is_recognised_by_its_byte_order_mark(tmp_path: Path) -> None:
     assert "is UTF-16; save the file as UTF-8" in str(refusal(put(tmp_path, "x.csv", "a,b\n1,2\n".encode("utf-16"))))
 
 

@@ -9,7 +9,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers the requests of all connections with the given bytes, one after another; then closes, if told so."""
+    """Answers the requests of all connections with the given bytes, one after another; then closes, if requested."""
 
     def __init__(self, *responses: bytes, closes: bool = False) -> None:
         self.responses = list(responses)

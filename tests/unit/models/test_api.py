@@ -73,7 +73,7 @@ def test_a_job_of_many_megabytes_is_submitted_whole(style: str) -> None:
 
 
 @each_style
-def test_what_is_wrong_with_a_line_is_told_for_that_line(style: str) -> None:
+def test_what_is_wrong_with_a_line_is_reported_for_that_line(style: str) -> None:
     batch = BatchBehaviour(missing_every=5, overloaded_every=3, refused_every=2)
 
     async def work(api: BatchApi) -> dict[str, str]:

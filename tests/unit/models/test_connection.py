@@ -128,7 +128,7 @@ def packed(encoding: str, body: bytes) -> bytes:
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000, "MiB"),
     ],
 )
-def test_what_is_no_response_is_told(response: bytes, said: str) -> None:
+def test_what_is_no_response_is_reported(response: bytes, said: str) -> None:
     with pytest.raises(BadResponseError, match=said):
         ask(response)
 
@@ -211,7 +211,7 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
 
 
 def test_each_of_several_requests_has_a_time_of_its_own() -> None:
-    """They share one timer: it goes on to the next, and begins anew when there was none."""
+    """They share one timer: it continues with the next, and begins anew when there was none."""
     server = Server()
 
     async def story(made: ConnectionPool) -> None:

@@ -12,8 +12,7 @@ from holdfast.models.http.statuses import retry_delay_seconds
 from holdfast.models.providers.anthropic import Messages
 from holdfast.models.providers.chat_completions import join_chunks
 from holdfast.models.providers.google import GenerateContent
-from holdfast.models.providers.openai import Chat
-from holdfast.models.providers.responses import Responses
+from holdfast.models.providers.openai import Chat, Responses
 from holdfast.records.samples import Usage
 
 ASKED = [{"role": "user", "content": "x"}]
@@ -54,7 +53,7 @@ def test_a_server_that_refuses_options_of_a_stream_can_be_spared_them() -> None:
         assert "stream_options" not in Chat().body("m", Request(ASKED, {"stream_options": None}), stream=stream)
 
 
-def test_chunks_of_two_calls_that_alternate_are_told_apart() -> None:
+def test_chunks_of_two_calls_that_alternate_are_distinguished() -> None:
     def piece(index: int, **call: Any) -> dict[str, Any]:
         return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, **call}]}}]}
 
@@ -84,7 +83,7 @@ def streamed(*deltas: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def test_calls_that_share_a_number_are_told_apart_by_their_ids() -> None:
+def test_calls_that_share_a_number_are_distinguished_by_their_ids() -> None:
     """Ollama numbers all of them 0."""
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}}
     second = {"index": 0, "id": "b", "function": {"name": "f", "arguments": '{"x":2}'}}
@@ -164,7 +163,7 @@ def test_anthropic_keeps_marks_for_its_cache() -> None:
     assert body["messages"][0]["content"] == [part]
 
 
-def test_anthropic_can_be_told_to_call_one_tool_at_a_time() -> None:
+def test_anthropic_can_be_limited_to_one_tool_call_at_a_time() -> None:
     assert anthropic(ASKED, parallel_tool_calls=False)["tool_choice"] == {
         "type": "auto",
         "disable_parallel_tool_use": True,

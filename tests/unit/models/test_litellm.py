@@ -94,7 +94,7 @@ def test_without_the_package_it_says_how_to_install_it() -> None:
         make_provider(Connection("litellm", "bedrock/x"))
 
 
-def test_it_asks_once_without_retries_and_passes_on_what_it_was_given(litellm: Any) -> None:
+def test_it_sends_one_request_without_retries_and_passes_its_arguments_on(litellm: Any) -> None:
     litellm.answers.append(BODY)
     answer = ask(timeout_seconds=9, base_url="http://host", headers={"X-A": "b"}, options={"drop_params": True})
     assert (answer.text, answer.usage, answer.raw) == ("42", Usage(3, 1), None)

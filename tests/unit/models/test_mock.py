@@ -1,6 +1,7 @@
 """The mock model: deterministic, to order, and refusing orders that it does not understand."""
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any
 
@@ -140,20 +141,20 @@ def test_an_ordered_failure_is_retried_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "problem"),
     [
-        {"replies": "x"},
-        {"reply": []},
-        {"reply": 1},
-        {"latency_seconds": -1},
-        {"failures": [{"kind": "no such kind"}]},
-        {"failures": [{"kind": "server", "rate": 2}]},
-        {"failures": [{"kind": "server", "every": 0}]},
-        {"failures": [{"kind": "server", "evry": 2}]},
+        ({"replies": "x"}, "there is no 'replies'; did you mean 'reply'?"),
+        ({"reply": []}, "reply: expected"),
+        ({"reply": 1}, "reply: expected"),
+        ({"latency_seconds": -1}, "latency_seconds: expected"),
+        ({"failures": [{"kind": "no such kind"}]}, "failures[0].kind: invalid enum value 'no such kind'"),
+        ({"failures": [{"kind": "server", "rate": 2}]}, "failures[0].rate: expected"),
+        ({"failures": [{"kind": "server", "every": 0}]}, "failures[0].every: expected"),
+        ({"failures": [{"kind": "server", "evry": 2}]}, "failures[0]: there is no 'evry'; did you mean 'every'?"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(BadConnectionError, match="bad options for the mock"):
+def test_wrong_options_are_refused_with_their_place(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadConnectionError, match=re.escape(f"wrong options for the mock provider: {problem}")):
         mock(**options)
 
 

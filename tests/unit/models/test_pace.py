@@ -23,7 +23,7 @@ def fail(paced: Pace, now: float, kind: Kind, retry_after: float | None = None, 
 
 
 def send_all(paced: Pace, seconds: float, tokens: float = 0.0) -> list[float]:
-    """Whoever sends as soon as it may, and is answered at once: when."""
+    """The times at which a client sends that sends as soon as it may and is answered at once."""
     now, sent = 0.0, []
     while now < seconds:
         wait = paced.wait(now)
@@ -88,7 +88,7 @@ def test_one_at_a_time_and_still_refused_the_line_waits_longer_and_longer_until_
     assert paced.wait(now) == 0.25
 
 
-def test_a_refusal_that_asks_for_no_wait_is_waited_for_all_the_same() -> None:
+def test_a_refusal_without_a_wait_is_waited_for_all_the_same() -> None:
     paced = pace(ceiling=1, adaptive=True)
     fail(paced, 0.0, "rate_limit", retry_after=0.0)
     assert paced.wait(0.0) == 0.25
@@ -151,7 +151,7 @@ def test_tokens_that_are_left_hold_the_line_too() -> None:
 
 
 def test_a_bucket_that_fills_steadily_is_used_as_fast_as_it_fills_and_never_refuses() -> None:
-    """The server: a hundred, ten more a second, told in every answer."""
+    """The server: a hundred, ten more a second, reported in every answer."""
     paced, now, level, filled_at, taken = pace(), 0.0, 100.0, 0.0, []
     while now < 60:
         wait = paced.wait(now)
@@ -252,7 +252,7 @@ def test_another_pace_counts_at_once() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.sampled_from([0.1, 1.0, 7.0]))
-def test_all_work_gets_done_whatever_a_server_bears(ceiling: int, bears: int, latency: float) -> None:
+def test_all_work_gets_done_whatever_the_limit_of_a_server(ceiling: int, bears: int, latency: float) -> None:
     told = work(PaceLimits(ceiling=ceiling), Server(latency, lambda now: bears), 20 * latency + 20)
     assert told.most <= ceiling
     assert told.answers >= 0.5 * min(ceiling, bears) * (20 * latency + 20) / latency - 2 * ceiling

@@ -202,7 +202,7 @@ def endpoint_of(connection: Connection) -> Endpoint:
         (b"HTTP/1.0 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad", "connection", "HTTP 502 Bad Gateway"),
     ],
 )
-def test_a_proxy_that_refuses_is_told_with_its_name_and_no_credentials(
+def test_a_proxy_that_refuses_is_reported_with_its_name_and_no_credentials(
     said: bytes, kind: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> ModelError:

@@ -22,7 +22,7 @@ from tests.unit.testing.patience import until
 
 
 class Stage(NamedTuple):
-    """The batches of one model, with what they recorded and told."""
+    """The batches of one model, with what they recorded and reported."""
 
     batches: Batches
     journal: MemoryJournal

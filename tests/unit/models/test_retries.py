@@ -12,7 +12,7 @@ REQUEST = Request([{"role": "user", "content": "hello"}])
 
 
 class Scripted:
-    """Fails as told, one error a try, then answers."""
+    """Fails with the given errors, one a try, then answers."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.calls = 0

@@ -93,7 +93,7 @@ def test_a_server_that_fails_is_paused_and_the_others_continue(fault: str) -> No
     assert route(use, Behaviour(faults=[Fault(fault)]), Behaviour()) == ([1, 5], ["model.rests"])
 
 
-def test_a_limit_of_whoever_asks_is_no_reason_to_rest() -> None:
+def test_a_limit_of_the_caller_is_no_reason_to_rest() -> None:
     async def use(servers: list[ModelServer], provider: RoutingProvider, clock: Clock) -> tuple[Any, ...]:
         for _ in range(2):
             with pytest.raises(ModelError, match="rate_limit"):
@@ -160,7 +160,7 @@ def test_the_retry_layer_finds_the_server_that_works() -> None:
     assert (answer.text, tries) == ("42", 2)
 
 
-def test_what_is_told_of_a_url_holds_no_credentials() -> None:
+def test_what_is_reported_about_a_url_holds_no_credentials() -> None:
     told: list[str] = []
     url = "http://user:passw0rd@127.0.0.1:1/v1?api_key=hush-hush"
     connection = Connection("openai", "m", base_url=[url], tell=lambda event, message: told.append(message))

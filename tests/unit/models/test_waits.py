@@ -34,7 +34,7 @@ def test_a_request_takes_as_long_as_it_is_under_way_whatever_others_of_its_sampl
     assert run(process()) == [(10.0, seconds) for seconds in HELD_SECONDS.values()]
 
 
-def test_a_samples_clock_stands_still_only_while_all_that_it_asked_for_is_held_back() -> None:
+def test_a_samples_clock_stops_only_while_all_its_requests_are_held_back() -> None:
     now = [0.0]
     watch = Stopwatch(lambda: now[0])
 

@@ -1,4 +1,4 @@
-"""How many at a time: soon as many as the server bears, seldom more, and never without end."""
+"""How many at a time: soon as many as the server can take, seldom more, and never without end."""
 
 import math
 
@@ -14,7 +14,7 @@ SECONDS = 60
 
 
 @pytest.mark.parametrize("bears", [1, 3, 10, 50, 200, 400])
-def test_nine_tenths_of_what_a_server_bears_are_used_after_a_few_round_trips(bears: int) -> None:
+def test_nine_tenths_of_a_servers_capacity_are_used_after_a_few_round_trips(bears: int) -> None:
     told = work(PaceLimits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
     reached = next(second for second in range(SECONDS) if told.answered.get(second, 0) >= 0.9 * bears)
     assert reached <= 6
@@ -23,14 +23,14 @@ def test_nine_tenths_of_what_a_server_bears_are_used_after_a_few_round_trips(bea
 
 @pytest.mark.parametrize("bears", [3, 10, 50, 200, 400])
 def test_few_requests_are_wasted_on_refusals(bears: int) -> None:
-    """Once it is known how much the server bears, hardly any."""
+    """Once the capacity of the server is known, hardly any."""
     told = work(PaceLimits(ceiling=800), Server(bears=lambda now: bears), SECONDS)
     late = sum(count for second, count in told.refused.items() if second >= 30)
     assert late <= 0.04 * told.per_second(30, SECONDS) * 30
     assert told.refusals <= 2 * bears + 30
 
 
-def test_a_server_that_bears_more_is_soon_given_more_and_one_that_bears_less_less() -> None:
+def test_a_server_with_more_capacity_soon_gets_more_and_one_with_less_gets_less() -> None:
     told = work(PaceLimits(ceiling=800), Server(bears=lambda now: 50 if now < 60 else 500 if now < 120 else 20), 180)
     assert told.per_second(110, 120) > 450
     assert 18 <= told.per_second(125, 180) <= 20

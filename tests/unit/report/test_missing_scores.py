@@ -321,7 +321,8 @@ def test_whether_a_difference_depends_on_missing_scores_is_judged_after_adjustme
     first, second = side(*[False] * 8, True), with_failures([True] * 8 + [None])
     assert scipy_stats.binomtest(1, 9).pvalue == pytest.approx(0.0390625)
     assert compared(first, second).depends_on_missing is False
-    found, _ = adjust_p_values([*compare(first, second), *compare(side(*[True] * 9), side(*[True] * 9))])
+    other = compare(side(*[True] * 9, run="other"), side(*[True] * 8, False))
+    found, _ = adjust_p_values([*compare(first, second), *other])
     assert found.adjusted_p == pytest.approx(2 * 2 * 0.5**8)
     assert found.depends_on_missing is True
 

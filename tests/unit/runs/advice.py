@@ -45,7 +45,7 @@ class Forked(msgspec.Struct, frozen=True):
 
 
 def fork(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN) -> Forked:
-    """As the command does it: forecast, make, go on."""
+    """As the command does it: forecast, make, continue."""
 
     async def work() -> Forked:
         place = new_run_location(wanted, str(store), run_id)

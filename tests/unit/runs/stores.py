@@ -12,7 +12,7 @@ from holdfast.engine import Engine
 from holdfast.journal import Lock, Reader
 from holdfast.models import ModelError, Request
 from holdfast.records import Segment, draft, frame, seed_of
-from holdfast.records.record_types import FORMAT
+from holdfast.records.line import FORMAT
 from holdfast.runs import RunLocation, RunSummary, execute, find_run, list_runs, new_run_location
 from holdfast.runs.store.doctor import Finding, examine, fix
 from tests.journals import unpacked

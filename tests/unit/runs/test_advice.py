@@ -1,4 +1,4 @@
-"""What is advised to whoever wants to go on with a run works when it is copied."""
+"""Commands that are suggested to continue a run work when they are copied."""
 
 import asyncio
 import contextlib

@@ -79,7 +79,7 @@ def test_it_is_a_run_of_its_own(kept: Kept) -> None:
     assert Reader(str(kept.journal)).uid != before
 
 
-def test_it_goes_on_where_it_was(kept: Kept, tmp_path: Path) -> None:
+def test_it_continues_where_it_was(kept: Kept, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(kept.store, whole)
     condense(str(kept.journal.parent))

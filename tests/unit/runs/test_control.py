@@ -108,7 +108,7 @@ def test_a_wish_that_this_version_does_not_know_is_answered(tmp_path: Path) -> N
     [b"", b"{", b"[]", b'{"do": 5}', b"\xff\xfe\x00", b'{"do": "note", "text": 5}', b'"note"', b"[" * 5000],
     ids=lambda value: repr(value[:12]),
 )
-def test_garbage_is_answered_and_the_run_goes_on_beating(tmp_path: Path, content: bytes) -> None:
+def test_garbage_is_answered_and_the_heartbeats_continue(tmp_path: Path, content: bytes) -> None:
     async def ask(place: RunLocation) -> None:
         path = wish_file(place, content)
         assert await answer_to(path) == [False, "it cannot be read"]
@@ -118,7 +118,7 @@ def test_garbage_is_answered_and_the_run_goes_on_beating(tmp_path: Path, content
     assert listed(tmp_path)["live"].status == "completed"
 
 
-def test_a_text_that_cannot_be_saved_is_refused_and_the_run_goes_on_beating(tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_saved_is_refused_and_the_heartbeats_continue(tmp_path: Path) -> None:
     """A lone surrogate is valid JSON and no valid text."""
 
     async def ask(place: RunLocation) -> None:
@@ -268,7 +268,7 @@ def test_a_wish_that_waits_when_the_run_ends_is_met_before_it_lets_go(tmp_path: 
     assert noted(tmp_path) == ["just in time"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     place = completed(tmp_path)
     Path(place.folder, "control").write_text("a file, not a folder")
     with pytest.raises(OSError, match="control"):

@@ -11,7 +11,7 @@ from holdfast.records import Draft, draft
 from holdfast.records.facts import BatchJob, Change, Failure, SampleFailed, Step, StepId, StepStarted
 from holdfast.records.samples import Answer
 from holdfast.runs import Given, Retry, Run
-from holdfast.runs.execution.corrections import corrected_models, find_renames, model_in
+from holdfast.runs.execution.drift import corrected_models, find_renames, model_in
 from holdfast.state import Fold
 from tests.unit.engine.runs import RUN, Asked, given, go, mock, records, rows
 from tests.unit.runs.advice import grow, retry, summary
@@ -140,7 +140,7 @@ def test_what_protects_a_model_from_corrections(tmp_path: Path, name: str) -> No
     assert bool(obstacle) is (name in PROTECTED)
 
 
-def test_names_with_dots_are_told_apart() -> None:
+def test_names_with_dots_are_distinguished() -> None:
     names = ("gpt", "gpt.4")
     assert [model_in(field, names) for field in ("models.gpt.4.model", "models.gpt.model", "models.x.model")] == [
         "gpt.4",

@@ -58,7 +58,7 @@ def test_a_store_that_is_empty_or_not_there_has_no_findings(tmp_path: Path) -> N
     assert [findings(tmp_path), findings(tmp_path / "none"), findings(tmp_path / "a file")] == [[], [], []]
 
 
-def test_an_interrupted_run_is_told_with_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_reported_with_what_is_kept_and_how_to_continue(tmp_path: Path) -> None:
     interrupted(tmp_path, finished=2)
     (found,) = findings(tmp_path)
     assert (found.run, found.safe) == ("cut", False)
@@ -67,7 +67,7 @@ def test_an_interrupted_run_is_told_with_what_is_kept_and_how_to_go_on(tmp_path:
     assert found.command.startswith("holdfast resume cut")
 
 
-def test_cancelled_and_stopped_runs_are_told_with_their_reason(tmp_path: Path) -> None:
+def test_cancelled_and_stopped_runs_are_reported_with_their_reason(tmp_path: Path) -> None:
     stopped(tmp_path, "one", cancelled=True)
     stopped(tmp_path, "two")
     told = {found.run: found.what for found in findings(tmp_path)}
@@ -77,7 +77,7 @@ def test_cancelled_and_stopped_runs_are_told_with_their_reason(tmp_path: Path) -
     }
 
 
-def test_a_failed_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
@@ -96,7 +96,7 @@ def test_every_command_that_is_offered_can_be_copied(tmp_path: Path) -> None:
     assert "'two words'" in found.command
 
 
-def test_a_run_that_is_recorded_as_damaged_is_told_of_once_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_recorded_as_damaged_is_reported_once_and_continues(tmp_path: Path) -> None:
     place = completed(tmp_path)
     damage(place, "sample.finished")
     assert "lost to damage" in " ".join(found.what for found in findings(tmp_path))
@@ -241,7 +241,7 @@ def test_a_truncated_spec_file_is_restored(tmp_path: Path) -> None:
         assert path.read_bytes() == whole
 
 
-def test_a_folder_in_the_place_of_the_spec_file_is_mended_or_told_without_a_traceback(tmp_path: Path) -> None:
+def test_a_folder_where_the_spec_file_belongs_is_repaired_or_reported_without_a_traceback(tmp_path: Path) -> None:
     path = Path(completed(tmp_path).folder, "spec.yaml")
     whole = path.read_bytes()
     path.with_name("spec.yaml.old").write_text("of an earlier mending")
@@ -252,7 +252,7 @@ def test_a_folder_in_the_place_of_the_spec_file_is_mended_or_told_without_a_trac
     assert not found.fixed or path.read_bytes() == whole
 
 
-def test_an_older_spec_file_kept_before_is_not_lost_to_a_second_mending(tmp_path: Path) -> None:
+def test_an_older_spec_file_kept_before_is_not_lost_to_a_second_repair(tmp_path: Path) -> None:
     path = Path(completed(tmp_path).folder, "spec.yaml")
     for text in ("experiment: first edit\n", "experiment: second edit\n"):
         path.write_text(text)
@@ -274,7 +274,7 @@ def test_a_damaged_index_is_no_obstacle_and_is_made_again(tmp_path: Path, conten
     assert index_file(place.folder).stat().st_ino == kept.st_ino, "it is used as it is"
 
 
-def test_a_run_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(tmp_path: Path) -> None:
     place = completed(tmp_path, "newer")
     interrupted(tmp_path)
     of_newer_format(place)
@@ -288,7 +288,7 @@ def test_a_run_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("share", [0.001, 0.02])
-def test_a_nearly_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+def test_a_nearly_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     total = 100 << 30
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(total, total, int(total * share)))
     (found,) = findings(tmp_path)
@@ -329,7 +329,7 @@ def owned(folder: Path, owner: Holder) -> Path:
     return folder
 
 
-def test_the_folder_of_a_live_fork_is_neither_removed_nor_called_mended(tmp_path: Path) -> None:
+def test_the_folder_of_a_live_fork_is_neither_removed_nor_called_repaired(tmp_path: Path) -> None:
     above = Path(completed(tmp_path).folder).parent
     live = owned(above / ".fork-1", this_process())
     told = fixed_findings(tmp_path)
@@ -338,7 +338,7 @@ def test_the_folder_of_a_live_fork_is_neither_removed_nor_called_mended(tmp_path
     assert told == [], "a fork that is being made is nothing wrong"
 
 
-def test_the_folder_of_a_fork_on_another_machine_is_neither_removed_nor_called_mended(tmp_path: Path) -> None:
+def test_the_folder_of_a_fork_on_another_machine_is_neither_removed_nor_called_repaired(tmp_path: Path) -> None:
     above = Path(completed(tmp_path).folder).parent
     live = owned(above / ".fork-1", Holder(1, "elsewhere"))
     told = fixed_findings(tmp_path)
@@ -368,7 +368,7 @@ def test_looking_at_a_live_run_changes_nothing_and_finds_nothing(tmp_path: Path)
     assert while_live(tmp_path, "live", look).run_id == "live"
 
 
-def test_a_run_that_is_taken_between_look_and_mending_is_not_mended_and_the_others_are(tmp_path: Path) -> None:
+def test_a_run_that_is_taken_between_diagnosis_and_repair_is_not_repaired_and_the_others_are(tmp_path: Path) -> None:
     one, two = completed(tmp_path, "one"), completed(tmp_path, "two")
     for place in (one, two):
         Path(place.folder, "old.tmp").write_text("")
@@ -388,7 +388,7 @@ def test_one_run_can_be_looked_at_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["empty journal", "empty segment", "segment is a folder", "lock is a folder"])
-def test_odd_runs_are_told_and_hide_no_other(tmp_path: Path, what: str) -> None:
+def test_unusual_runs_are_reported_and_hide_no_other(tmp_path: Path, what: str) -> None:
     place = completed(tmp_path, "a")
     interrupted(tmp_path, "b")
     (segment,) = [each for each in Path(place.journal).iterdir() if each.is_file()]
@@ -405,7 +405,7 @@ def test_odd_runs_are_told_and_hide_no_other(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("left", ["an empty folder", "nothing"])
-def test_a_run_whose_journal_is_gone_is_told_with_a_command_that_works(tmp_path: Path, left: str) -> None:
+def test_a_run_whose_journal_is_gone_is_reported_with_a_command_that_works(tmp_path: Path, left: str) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text('{"id": "a", "input": "one", "target": "one"}\n')
     spec = tmp_path / "eval.yaml"
@@ -428,7 +428,7 @@ def test_a_run_whose_journal_is_gone_is_told_with_a_command_that_works(tmp_path:
     assert len(listed(tmp_path / "runs")) == 2
 
 
-def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
+def test_a_run_that_was_planned_and_not_begun_is_reported(tmp_path: Path) -> None:
     place = completed(tmp_path, "new")
     for path in Path(place.folder).iterdir():
         if path.name not in {"plan.jsonl.zst", "data.jsonl.zst", "lock", "journal"}:
@@ -446,7 +446,7 @@ def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
     assert findings(tmp_path) == []
 
 
-def test_a_run_whose_first_record_is_damaged_is_not_told_to_go_on(tmp_path: Path) -> None:
+def test_a_run_whose_first_record_is_damaged_gets_no_advice_to_continue(tmp_path: Path) -> None:
     place = interrupted(tmp_path, "cut")
     damage(place, "run.started")
     Path(place.folder, START_FILE).unlink()  # the second copy of that record
@@ -461,7 +461,7 @@ def test_a_folder_of_the_user_in_a_store_is_no_run(tmp_path: Path) -> None:
     assert findings(tmp_path) == []
 
 
-def test_two_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_two_runs_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     completed(tmp_path, "same", "one")
     place = interrupted_in(tmp_path, "same", "two")
     commands = [found.command for found in findings(tmp_path)]
@@ -480,7 +480,7 @@ def interrupted_in(store: Path, run_id: str, experiment: str) -> RunLocation:
     return place
 
 
-def test_a_fork_leaves_nothing_to_mend(tmp_path: Path) -> None:
+def test_a_fork_leaves_nothing_to_repair(tmp_path: Path) -> None:
     interrupted(tmp_path, "run-1")
     wanted = given([Asked(rows=rows(ROWS))])
     assert fork(tmp_path, wanted).ended.finished == ROWS

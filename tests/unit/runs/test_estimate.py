@@ -1,4 +1,4 @@
-"""Estimates: what is told of a budget before anything is asked, and what jobs cost."""
+"""Estimates: what is reported about a budget before the first request, and what jobs cost."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def over(name: str, limit: float, needed: Range | None) -> list[str]:
     return list(Estimate((), _NONE, tokens, dollars, (), {name: limit}).over())
 
 
-def test_a_limit_below_the_estimate_is_told_with_its_unit_and_no_more_certainly_than_it_is_known() -> None:
+def test_a_limit_below_the_estimate_is_reported_with_its_unit_and_no_more_certainly_than_it_is_known() -> None:
     (told,) = over("tokens", 1000, Range(5280, None))
     assert told.startswith(
         "about 5,280 tokens or more are needed, and limits.run.tokens is 1,000: the run will probably"
@@ -29,7 +29,7 @@ def test_a_limit_below_the_estimate_is_told_with_its_unit_and_no_more_certainly_
     assert told.startswith("$0.2500 to $2.00 are needed, and limits.run.cost_usd is 0.5: the run may stop")
 
 
-def test_where_nothing_tells_how_much_is_needed_nothing_is_told_of_the_limit() -> None:
+def test_where_the_need_is_unknown_nothing_is_reported_about_the_limit() -> None:
     assert over("cost_usd", 0.5, Range(0.25, None)) == []
     assert over("cost_usd", 0.5, Range(0.25, 0.4)) == []
     assert over("cost_usd", 0.5, None) == []

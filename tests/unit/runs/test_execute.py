@@ -36,7 +36,7 @@ def status(store: Path) -> str:
         return run.status()[0]
 
 
-def test_the_same_command_again_asks_for_nothing_and_says_the_same(tmp_path: Path) -> None:
+def test_the_same_command_again_sends_no_request_and_says_the_same(tmp_path: Path) -> None:
     asked: list[Request] = []
 
     async def reply(request: Request) -> str:
@@ -97,7 +97,7 @@ def test_a_changed_throughput_field_is_accepted_and_recorded(tmp_path: Path) -> 
     assert yaml.safe_load(text)["concurrency"]["samples"] == 2
 
 
-def test_a_crash_between_the_resume_record_and_spec_yaml_is_mended_by_the_next_start(
+def test_a_crash_between_the_resume_record_and_spec_yaml_is_repaired_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import holdfast.runs.execution.resume as resuming
@@ -188,7 +188,7 @@ def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None
 
 
 def test_a_run_whose_first_record_is_damaged_is_not_begun_anew_over_its_answers(tmp_path: Path) -> None:
-    """Nothing says any more what was asked: going on could mix two experiments."""
+    """Nothing says any more what was requested: a resume could mix two experiments."""
     go(tmp_path, given([Asked(rows=rows(3))]))
     cut_after(tmp_path, lambda kind, data: kind != "run.completed")
     path = Path(journal_folder(folder(tmp_path)), "000001.jsonl")

@@ -246,7 +246,7 @@ def test_a_run_that_has_not_begun_cannot_be_extended(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-def test_after_an_extension_the_extended_spec_goes_on_and_the_old_one_is_refused(tmp_path: Path) -> None:
+def test_after_an_extension_the_extended_spec_continues_and_the_old_one_is_refused(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, sized(Size(), told))
     grow(tmp_path, sized(GROWN["all"], told))
@@ -291,7 +291,7 @@ def test_killed_between_the_block_and_its_record_the_run_is_as_it_was(
     check_whole(tmp_path, GROWN[name], told)
 
 
-def test_killed_between_the_record_and_the_answers_a_plain_resume_goes_on(
+def test_killed_between_the_record_and_the_answers_a_plain_resume_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import holdfast.runs.execution.resume as resuming

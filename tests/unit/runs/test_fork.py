@@ -1,4 +1,4 @@
-"""A fork asks for nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
+"""A fork requests nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
 
 import asyncio
 import contextlib
@@ -87,7 +87,7 @@ def one_task(told: Told, solver: Any = None, count: int = 3, **fields: Any) -> A
 
 
 @pytest.mark.parametrize("solver", [None, thrice, talk, branches, drawn, same_twice])
-def test_a_fork_with_nothing_changed_asks_nothing_and_says_so(tmp_path: Path, solver: Any) -> None:
+def test_a_fork_with_nothing_changed_sends_no_request_and_says_so(tmp_path: Path, solver: Any) -> None:
     told = Told()
     go(tmp_path, one_task(told, solver))
     asked = len(told.asked)
@@ -212,7 +212,7 @@ def test_the_branch_that_did_not_change_is_reused(tmp_path: Path) -> None:
     assert steps_of(tmp_path, FORK) == (4, 4, 0)
 
 
-def test_the_half_done_samples_of_a_killed_parent_are_gone_on_with(tmp_path: Path) -> None:
+def test_the_half_done_samples_of_a_killed_parent_are_continued(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told, talk, concurrency={"samples": 1}))
     steps = iter(range(100))
@@ -367,7 +367,7 @@ def test_a_fork_needs_its_parent_no_more(tmp_path: Path) -> None:
         assert [len(attempt.steps) for attempt in run.show("task/m/s0/1").attempts] == [3]
 
 
-def test_a_fork_of_a_fork_asks_nothing_either(tmp_path: Path) -> None:
+def test_a_fork_of_a_fork_sends_no_request_either(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told, talk))
     fork(tmp_path, one_task(told, talk))
@@ -492,7 +492,7 @@ async def broken(sample: Sample, ctx: Context) -> str:
     return ctx.nothing_of_the_kind  # type: ignore[attr-defined,no-any-return] # the bug
 
 
-def test_a_fork_with_mended_code_gets_the_steps_of_samples_that_failed_in_it(tmp_path: Path) -> None:
+def test_a_fork_with_fixed_code_gets_the_steps_of_samples_that_failed_in_it(tmp_path: Path) -> None:
     """That is what it is for: a bug in the last line must not cost the whole evaluation again."""
     told = Told()
     go(tmp_path, one_task(told, broken))
@@ -540,7 +540,7 @@ def test_what_tools_came_to_is_taken_over_with_their_files_where_their_code_is_t
     assert verify(find_run(str(tmp_path), FORK).journal).errors == ()
 
 
-def test_a_fork_that_goes_on_in_a_sandbox_finds_the_files_that_were_taken_over(tmp_path: Path) -> None:
+def test_a_fork_that_continues_in_a_sandbox_finds_the_files_that_were_taken_over(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told, calling, count=1))
     CALLED.clear()
@@ -693,7 +693,7 @@ STUCK: list[asyncio.Future[None]] = []
 
 
 @pytest.mark.parametrize("solver", [never_ends, will_not_be_cancelled])
-def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
+def test_code_that_does_not_continue_is_not_waited_for_in_a_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: Any
 ) -> None:
     monkeypatch.setattr(replay, "_STILL_SECONDS", 1.0)

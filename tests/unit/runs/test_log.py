@@ -43,7 +43,7 @@ def test_a_run_that_completes_tells_its_beginning_and_its_end(tmp_path: Path) ->
     assert {line["run"] for line in logged(place.folder)} == {"done"}
 
 
-def test_a_run_that_goes_on_says_that_it_is_resumed(tmp_path: Path) -> None:
+def test_a_run_that_continues_says_that_it_is_resumed(tmp_path: Path) -> None:
     place = interrupted(tmp_path)
     before = len(events(place.folder))
     go(tmp_path, given([Asked(rows=rows(ROWS))]), run_id="cut")
@@ -64,7 +64,7 @@ def test_runs_that_are_stopped_or_cancelled_say_so(tmp_path: Path) -> None:
     assert logged(tmp_path / "tests" / "two")[-1]["message"].endswith("; by the test")
 
 
-def test_cancelling_is_told_before_the_end(tmp_path: Path) -> None:
+def test_cancelling_is_reported_before_the_end(tmp_path: Path) -> None:
     async def cancel(place: RunLocation) -> None:
         await asyncio.to_thread(send_control_request, place.folder, ControlRequest("cancel"), 3.0)
 
@@ -100,14 +100,16 @@ def test_a_run_that_fails_half_way_records_how_far_it_had_come(tmp_path: Path, m
     assert (end["finished"], end["failed"], end["unfinished"]) == (2, 0, ROWS - 2)
 
 
-def test_each_sample_that_fails_is_told_with_its_key_and_kind(tmp_path: Path) -> None:
+def test_each_sample_that_fails_is_reported_with_its_key_and_kind(tmp_path: Path) -> None:
     place = with_failures(tmp_path)
     failed = [line for line in logged(place.folder) if line["event"] == "sample.failed"]
     assert sorted(line["key"] for line in failed) == [f"task/down/s{number}/1" for number in range(ROWS)]
     assert {line["kind"] for line in failed} == {"server"}
 
 
-def test_what_is_told_is_not_also_printed_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_logged_is_not_also_printed_on_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Without a handler of the user's, Python prints warnings of loggers: a line for each of a million failures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logging.getLogger(), "handlers", [])
@@ -198,12 +200,12 @@ def test_any_message_is_one_line_of_json(
     assert (line["key"], capsys.readouterr().err) == ("a/b/c/1", "")
 
 
-def test_an_event_that_is_not_documented_cannot_be_told(tmp_path: Path) -> None:
+def test_an_event_that_is_not_documented_cannot_be_logged(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         EventLog(str(tmp_path), "x").tell("run.danced", "tango")
 
 
-def test_every_event_that_the_source_tells_is_documented_and_every_documented_one_is_told() -> None:
+def test_every_event_that_the_source_logs_is_documented_and_every_documented_one_is_logged() -> None:
     source = "".join(path.read_text() for path in Path(holdfast.__file__).parent.rglob("*.py"))
     source = source.replace((Path(holdfast.__file__).parent / "runs" / "execution" / "log.py").read_text(), "")
     told = set(re.findall(r'"((?:run|cell|model|sample|sandbox|journal|mirror|lease|batch)\.[a-z_]+)"', source))

@@ -154,7 +154,7 @@ def beat_of(kept: Kept, mirrored: int, acknowledged: int, lease_epoch: int = 1) 
     write_beat(objects, 1, Beat(3, mirrored=mirrored, lease=lease))
 
 
-def test_records_that_were_acknowledged_and_never_got_there_are_told(cut: Kept, tmp_path: Path) -> None:
+def test_records_that_were_acknowledged_and_never_got_there_are_reported(cut: Kept, tmp_path: Path) -> None:
     last = last_number(cut)
     beat_of(cut, mirrored=last - 5, acknowledged=last + 15)
     found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
@@ -183,7 +183,7 @@ def test_the_word_of_a_lease_of_another_epoch_is_none_of_this(cut: Kept, tmp_pat
     assert recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).lost == 0
 
 
-def test_damage_is_told_also_where_the_events_are_left_out(cut: Kept, tmp_path: Path) -> None:
+def test_damage_is_reported_also_where_the_events_are_left_out(cut: Kept, tmp_path: Path) -> None:
     cut.chunks()[2].unlink()
     found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"), events=False))
     assert found.lost > 0
@@ -206,7 +206,7 @@ def test_an_original_that_is_damaged_here_comes_back_from_where_it_is_whole(
     assert len(recover(cut.url, RecoveryOptions(output=str(cut.store), overwrite=True)).warnings) == 1
 
 
-def test_a_damaged_spec_file_is_told_and_written_again_in_a_new_place(cut: Kept, tmp_path: Path) -> None:
+def test_a_damaged_spec_file_is_reported_and_written_again_in_a_new_place(cut: Kept, tmp_path: Path) -> None:
     (cut.objects / "spec.yaml").write_bytes(b"experiment: another\n")
     found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert len(found.warnings) == 1
@@ -214,7 +214,7 @@ def test_a_damaged_spec_file_is_told_and_written_again_in_a_new_place(cut: Kept,
     assert call("resume", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0
 
 
-def test_what_a_run_said_last_is_told_also_behind_a_claim_that_said_nothing(cut: Kept) -> None:
+def test_what_a_run_said_last_is_reported_also_behind_a_claim_that_said_nothing(cut: Kept) -> None:
     """A start that was refused, or killed before its first word, takes nothing from what is known."""
     beat_of(cut, mirrored=last_number(cut), acknowledged=last_number(cut))
     objects = open_objects(cut.url)
@@ -240,7 +240,7 @@ def test_a_list_does_not_call_lost_what_got_there_after_the_last_beat(cut: Kept)
     assert [each.lost for each in list_recoverable(cut.url)] == [4]
 
 
-def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) -> None:
+def test_a_recovery_that_was_cut_off_is_continued(cut: Kept, tmp_path: Path) -> None:
     place = run_location(str(tmp_path / "new"), "sums", RUN)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -424,7 +424,7 @@ def test_an_expiry_that_is_none_is_refused(
         claim_run(Mirror(url=cut.mirror.as_uri()), place)
 
 
-def test_going_on_records_what_the_lost_machine_knew_and_the_mirror_does_not_have(cut: Kept, tmp_path: Path) -> None:
+def test_a_resume_records_what_the_lost_machine_knew_and_the_mirror_does_not_have(cut: Kept, tmp_path: Path) -> None:
     last = last_number(cut)
     beat_of(cut, mirrored=last, acknowledged=last + 15)
     write_beat(open_objects(cut.url), 1, ended(cut))
@@ -534,10 +534,12 @@ def test_a_list_of_what_is_no_store_is_refused(tmp_path: Path) -> None:
         list(list_recoverable(str(tmp_path / "nosuch")))
 
 
-def test_a_stored_spec_of_another_version_is_told(cut: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_spec_of_another_version_is_reported(
+    cut: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object) -> None:
         raise msgspec.ValidationError("Object contains unknown field `later`")
 
-    monkeypatch.setattr("holdfast.runs.store.blob_check.stored_spec", refuse)
+    monkeypatch.setattr("holdfast.runs.verification.stored_spec", refuse)
     (warned,) = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).warnings
     assert "not one that this version of Holdfast knows" in warned

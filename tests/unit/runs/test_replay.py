@@ -47,7 +47,7 @@ def test_a_finished_sample_comes_out_as_it_did(tmp_path: Path) -> None:
     assert files(Path(folder(tmp_path))) == before
 
 
-def test_other_code_stops_where_it_asks_for_what_is_not_recorded(tmp_path: Path) -> None:
+def test_different_code_stops_where_it_requests_what_is_not_recorded(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, wanted(told))
     asked = len(told.asked)

@@ -1,4 +1,4 @@
-"""Going on: what spec.yaml may say, which failed samples get new attempts, and what every resume leaves behind."""
+"""Resumes: what spec.yaml may say, which failed samples get new attempts, and what every resume leaves behind."""
 
 import os
 import re
@@ -143,8 +143,11 @@ def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         go(tmp_path, wide(told))
 
 
-@settings(max_examples=40, deadline=None)
-@drawn_from(text=st.text(min_size=1).filter(lambda text: "${" not in text))
+DESCRIPTIONS = st.text(min_size=1).filter(lambda text: "${" not in text)
+
+
+@settings(max_examples=10, deadline=None)
+@drawn_from(text=DESCRIPTIONS)
 @example("line\x85separated")
 @example("line\u2028separated\u2029here")
 @example("text\n# Format 99\n")
@@ -155,7 +158,20 @@ def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_whatever_a_description_says_the_file_that_was_written_is_accepted(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
-    store, told = tmp_path_factory.mktemp("described"), Told()
+    accept_description(tmp_path_factory.mktemp("described"), text)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None)
+@drawn_from(text=DESCRIPTIONS)
+def test_whatever_any_description_says_the_file_that_was_written_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    accept_description(tmp_path_factory.mktemp("described"), text)
+
+
+def accept_description(store: Path, text: str) -> None:
+    told = Told()
     wanted = wide(told, count=1, description=text)
     go(store, wanted)
     raw = spec_file(store).read_bytes()
@@ -182,7 +198,7 @@ def test_ten_resumes_add_their_lines_and_leave_the_first_ones_as_they_are(tmp_pa
     assert len(told.asked) == 2
 
 
-def test_resumes_and_extensions_are_told_in_their_order(tmp_path: Path) -> None:
+def test_resumes_and_extensions_are_reported_in_their_order(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, wide(told, 5, limit=1))
     grow(tmp_path, wide(told, 5, limit=2))
@@ -202,7 +218,7 @@ class KilledError(BaseException):
 
 
 @pytest.mark.parametrize("how", ["first", "resume", "extend"])
-def test_killed_between_the_record_and_the_file_it_is_mended_by_the_next_start(
+def test_killed_between_the_record_and_the_file_it_is_repaired_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     import holdfast.runs.execution.execute as executing
@@ -228,7 +244,7 @@ def test_killed_between_the_record_and_the_file_it_is_mended_by_the_next_start(
     assert len(told.asked) == (3 if how == "extend" else 2)
 
 
-def test_an_old_file_of_a_complete_run_is_mended_without_a_record(tmp_path: Path) -> None:
+def test_an_old_file_of_a_complete_run_is_repaired_without_a_record(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, wide(told))
     old = spec_file(tmp_path).read_bytes()
@@ -241,7 +257,7 @@ def test_an_old_file_of_a_complete_run_is_mended_without_a_record(tmp_path: Path
     assert records(tmp_path) == journal
 
 
-def test_an_evaluation_change_is_told_in_the_file_as_well(tmp_path: Path) -> None:
+def test_an_evaluation_change_is_reported_in_the_file_as_well(tmp_path: Path) -> None:
     told = Told()
     for scorers in (["exact_match"], ["includes"]):
         go(tmp_path, given([Asked(rows=rows(2), fields={"scorers": scorers})], [model("m", told)]))
@@ -250,7 +266,7 @@ def test_an_evaluation_change_is_told_in_the_file_as_well(tmp_path: Path) -> Non
 
 
 class Moody:
-    """A model that fails for some questions, each in its own way, until it is mended."""
+    """A model that fails for some questions, each in its own way, until it is repaired."""
 
     def __init__(self, kinds: dict[str, Any]) -> None:
         self.kinds = kinds
@@ -325,7 +341,7 @@ def test_only_the_chosen_failed_samples_are_asked_again(tmp_path: Path, chosen: 
     ],
     ids=repr,
 )
-def test_what_cannot_be_tried_again_is_told_in_one_sentence_and_nothing_is_changed(
+def test_what_cannot_be_tried_again_is_reported_in_one_sentence_and_nothing_is_changed(
     tmp_path: Path, chosen: Retry, named: str
 ) -> None:
     told, wanted = moody()

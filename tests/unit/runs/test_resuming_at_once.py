@@ -1,4 +1,4 @@
-"""A process that waits for the lock while another one goes on: what it has compared before is no longer what is stored.
+"""A process that waits for the lock while another one resumes: what it has compared before is no longer what is stored.
 
 The other one works from its beginning to its end at the moment when the first one tries to take the lock.
 """
@@ -47,7 +47,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
 
 
 def changes(store: Path) -> list[tuple[str, Any, Any]]:
-    """All that resumes and extensions have told, in order."""
+    """All that resumes and extensions have recorded, in order."""
     told = [data.get("changes", []) for kind, data in records(store) if kind in {"run.resumed", "run.extended"}]
     return [(change["field"], change["old"], change["new"]) for every in told for change in every]
 
@@ -85,7 +85,7 @@ def test_what_nobody_has_changed_meanwhile_is_compared_once(
 def test_a_resume_is_refused_if_the_other_process_has_extended_the_run(
     tmp_path: Path, meanwhile: Callable[[Callable[[], Any]], None]
 ) -> None:
-    """Going on with the spec of before would leave a spec that is not the plan's: nobody could resume it any more."""
+    """A resume with the earlier spec would leave a spec that is not the plan's: nobody could resume it any more."""
     go(tmp_path, wanted())
     left: list[dict[str, bytes]] = []
 

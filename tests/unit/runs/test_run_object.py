@@ -110,7 +110,7 @@ def test_a_frame_of_mixed_scores_can_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
-def test_a_missing_package_is_told_in_one_sentence(run: Run, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_in_one_sentence(run: Run, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with run, pytest.raises(holdfast.HoldfastError) as refused:
         getattr(run.samples(), f"to_{package}")()

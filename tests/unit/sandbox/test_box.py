@@ -96,7 +96,7 @@ async def several(ctx: Context) -> list[Any]:
     ]
 
 
-def test_cut_off_after_any_step_it_goes_on_with_the_files_as_they_were(tmp_path: Path) -> None:
+def test_cut_off_after_any_step_it_continues_with_the_files_as_they_were(tmp_path: Path) -> None:
     whole = play(tmp_path, several)
     assert whole.result[:2] == ["1", "1\n2"]
     assert whole.result[2].startswith("1\n2\n3\n")
@@ -247,7 +247,7 @@ def test_files_that_are_lost_end_the_attempt_whatever_the_solver_makes_of_it(tmp
     assert play(tmp_path, several, whole.recorded).result == whole.result  # a replay alone needs no files
 
 
-def test_that_a_sandbox_cannot_be_made_is_nothing_that_a_model_is_told(tmp_path: Path) -> None:
+def test_that_a_sandbox_cannot_be_made_is_not_reported_to_the_model(tmp_path: Path) -> None:
     async def solve(ctx: Context) -> None:
         os.rmdir(tmp_path / "boxes")
         try:
@@ -449,7 +449,7 @@ def test_waiting_for_a_turn_or_a_thread_is_no_work(tmp_path: Path) -> None:
     asyncio.run(process())
 
 
-def test_while_the_disk_is_full_the_sample_waits_and_that_is_told(
+def test_while_the_disk_is_full_the_sample_waits_and_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(box, "_SPACE_PAUSE_SECONDS", 0.01)
@@ -493,7 +493,7 @@ def test_what_was_being_written_at_a_crash_is_removed_when_the_run_begins_and_no
     assert not left.exists()
 
 
-def test_that_memory_is_only_counted_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_memory_is_only_counted_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, str]] = []
     (tmp_path / "boxes").mkdir()
     sandboxes = Sandboxes(

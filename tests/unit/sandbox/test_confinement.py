@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox import confinement, policy
 from holdfast.sandbox.confinement import (
     MARKER,
     PLAIN,
@@ -81,7 +81,7 @@ def test_it_says_what_the_command_said_and_how_it_ended(folder: Folder, namespac
 
 
 @ways
-def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces: bool) -> None:
+def test_a_command_that_is_not_there_is_reported_as_such(folder: Folder, namespaces: bool) -> None:
     ran = Launch(folder, Sandbox(), namespaces).run(["no-such-command"])
     assert (ran.code, ran.stderr) == (127, "no-such-command: No such file or directory\n")
 
@@ -164,9 +164,7 @@ def test_there_are_no_more_processes_than_there_may_be(folder: Folder, namespace
 
 
 @ways
-def test_it_is_told_nothing_of_our_environment(
-    folder: Folder, namespaces: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gets_nothing_of_our_environment(folder: Folder, namespaces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     told = dict(line.partition("=")[::2] for line in bash(folder, "env", namespaces).stdout.splitlines())
     ours = {"PATH", "HOME", "LANG", "TMPDIR"} | (set() if namespaces else {MARKER})
@@ -242,11 +240,11 @@ def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_show
     (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
     monkeypatch.setattr(sys, "prefix", str(environment))
-    visibility.homes_of_python.cache_clear()
+    policy.homes_of_python.cache_clear()
     try:
         ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")
     finally:
-        visibility.homes_of_python.cache_clear()
+        policy.homes_of_python.cache_clear()
     assert (ran.stdout, ran.stderr) == ("['bin'] ['python3']\n", "")
 
 
@@ -260,7 +258,7 @@ def test_it_has_no_powers_to_undo_that(folder: Folder) -> None:
 
 
 @ways
-def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> None:
+def test_stopping_it_ends_everything(folder: Folder, namespaces: bool) -> None:
     number = odd_number()
     call = Launch(folder, Sandbox(seconds=600), namespaces)
     found: list[CommandResult] = []
@@ -285,7 +283,7 @@ def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> N
         (False, "runner"),  # what escapes a killed launcher here is found by its marker at the next start
     ],
 )
-def test_a_kill_of_whoever_started_it_ends_everything(tmp_path: Path, namespaces: bool, whom: str) -> None:
+def test_a_kill_of_the_process_that_started_it_ends_everything(tmp_path: Path, namespaces: bool, whom: str) -> None:
     number = odd_number()
     program = (
         "import sys\n"
@@ -311,7 +309,7 @@ def test_a_kill_of_whoever_started_it_ends_everything(tmp_path: Path, namespaces
     assert running(f"sleep {number}") == []
 
 
-def test_where_there_are_no_namespaces_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_namespaces_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLAIN, "1")
     assert confinement.why_no_namespaces.__wrapped__() == f"{PLAIN} is set"
     monkeypatch.delenv(PLAIN)
@@ -320,6 +318,6 @@ def test_where_there_are_no_namespaces_the_reason_is_told(monkeypatch: pytest.Mo
     assert confinement.why_no_namespaces.__wrapped__() != ""
 
 
-def test_where_there_is_no_docker_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_there_is_no_docker_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "docker cannot be used" in why_no_docker()

@@ -11,7 +11,7 @@ class Clock:
         return self.now
 
 
-def test_the_watch_stands_still_while_everything_waits() -> None:
+def test_the_stopwatch_stops_while_everything_waits() -> None:
     clock = Clock()
     watch = WorkStopwatch(clock)
     clock.now += 1  # the tool itself works

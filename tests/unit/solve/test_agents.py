@@ -19,7 +19,7 @@ STAGE = agents_stage.__name__
 TOOLS = [f"{STAGE}:add", f"{STAGE}:fail"]
 
 
-def test_react_calls_tools_at_once_and_goes_on_until_an_answer() -> None:
+def test_react_calls_tools_at_once_and_continues_until_an_answer() -> None:
     both = calls(call("add", '{"a": 2, "b": 3}', 1), call("add", '{"a": 1, "b": 1}', 2))
     text, models = survives("react", lambda: {"": Model(scripted(both, says("5")))}, tools=TOOLS)
     assert text == "5"
@@ -43,7 +43,7 @@ def test_react_calls_tools_at_once_and_goes_on_until_an_answer() -> None:
         ({"id": "c1", "type": "odd"}, "error: there is no tool None"),
     ],
 )
-def test_what_a_model_gets_wrong_is_told_to_it(wrong: dict[str, Any], said: str) -> None:
+def test_a_model_sees_what_it_got_wrong(wrong: dict[str, Any], said: str) -> None:
     text, models = survives("react", lambda: {"": Model(scripted(calls(wrong), says("sorry")))}, tools=TOOLS)
     assert text == "sorry"
     assert models[""].asked[-1][-1]["content"].startswith(said)
@@ -223,5 +223,5 @@ def test_the_bytes_of_a_turn_do_not_grow_with_the_turns() -> None:
         ),
     ],
 )
-def test_the_roles_that_a_solver_asks_are_known_beforehand(entry: Any, roles: list[str]) -> None:
+def test_the_roles_that_a_solver_uses_are_known_beforehand(entry: Any, roles: list[str]) -> None:
     assert sorted(resolve_solver(entry, "s").roles()) == sorted(roles)

@@ -1,4 +1,4 @@
-"""Tools as durable steps: done once, told again after a crash, and never blindly done twice."""
+"""Tools as durable steps: done once, delivered again after a crash, and never blindly done twice."""
 
 import asyncio
 import threading
@@ -234,7 +234,7 @@ def test_cancelled_while_it_was_being_done_it_is_not_done_again() -> None:
     assert story.kinds == ["solver", "unrepeatable"]
 
 
-def test_unsure_calls_are_told_by_their_records() -> None:
+def test_unsure_calls_are_known_by_their_records() -> None:
     bell = Bell(repeatable=False)
     past = past_of(answer(once(bell), World()), records=2)
     (left,) = past.unsure()

@@ -38,7 +38,7 @@ def test_a_chain_gives_each_solver_the_talk_so_far_and_its_prompt() -> None:
     assert [each["role"] for each in last] == ["user", "assistant", "user", "assistant", "user"]
 
 
-def test_a_fork_asks_all_at_once_and_the_model_of_a_role_says_which_is_best() -> None:
+def test_a_fork_sends_all_requests_at_once_and_the_model_of_a_role_chooses() -> None:
     def make() -> dict[str, Model]:
         models = echo()
         models["judge"] = Model(lambda messages, given: says("number 2"))
@@ -57,7 +57,7 @@ def test_a_fork_is_joined_by_majority_or_by_a_function() -> None:
     assert survives("fork", echo, solvers=three, join=f"{__name__}:together")[0] == "of 1 + other + other"
 
 
-def test_a_function_that_chooses_nothing_is_told_of() -> None:
+def test_a_function_that_chooses_nothing_is_reported() -> None:
     with pytest.raises(HoldfastError, match="returned 7; of 2 answers it must return the index of one"):
         attempt({"fork": {"solvers": ["chat", "chat"], "join": f"{__name__}:seventh"}}, echo())
 
@@ -97,7 +97,7 @@ def test_an_agent_in_a_chain_counts_only_what_it_used_itself() -> None:
         ({"fork": {"solvers": [f"{__name__}:contents"]}}, "s.fork.solvers[0]: the solver"),
     ],
 )
-def test_what_is_wrong_with_a_part_is_told_with_its_place(entry: Any, said: str) -> None:
+def test_what_is_wrong_with_a_part_is_reported_with_its_place(entry: Any, said: str) -> None:
     with pytest.raises(SpecError) as raised:
         resolve_solver(entry, "s")
     assert str(raised.value).startswith(said)

@@ -41,7 +41,7 @@ def test_a_string_is_asked_as_a_users_message() -> None:
     assert world.requests == [[{"role": "user", "content": "why?"}]]
 
 
-def test_a_solver_may_go_on_appending_to_the_list_that_it_asked() -> None:
+def test_a_solver_may_continue_appending_to_the_list_that_it_sent() -> None:
     async def solve(ctx: Context) -> None:
         messages: list[Message] = [{"role": "user", "content": "a"}]
         answer = await ctx.generate(messages)
@@ -55,7 +55,7 @@ def test_a_solver_may_go_on_appending_to_the_list_that_it_asked() -> None:
     assert play(solve, world, played.recorded).asked == []
 
 
-def test_a_replayed_answer_is_equal_to_the_one_first_told() -> None:
+def test_a_replayed_answer_is_equal_to_the_one_first_delivered() -> None:
     async def solve(ctx: Context) -> object:
         return await ctx.generate("q")
 

@@ -1,4 +1,4 @@
-"""Failures that a solver saw it sees again; changed code goes on live; shutting down is not the solver's doing."""
+"""Failures that a solver saw it sees again; changed code continues live; shutting down is not the solver's doing."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, pref
 
 
 async def careful(ctx: Context) -> list[str]:
-    """Goes on with another question when one fails."""
+    """Continues with another question when one fails."""
     told = []
     for question in ("good 1", "bad", "good 2"):
         try:
@@ -69,7 +69,7 @@ def test_failures_in_parallel_branches_go_to_the_same_branches_again() -> None:
     assert play(solve, World(), first.recorded).result == first.result
 
 
-def test_changed_code_goes_on_live_and_what_it_no_longer_asks_for_is_orphaned() -> None:
+def test_changed_code_continues_live_and_what_it_no_longer_requests_is_orphaned() -> None:
     async def old(ctx: Context) -> list[str]:
         return [await say(ctx, question) for question in ("a", "b", "c")]
 
@@ -83,7 +83,7 @@ def test_changed_code_goes_on_live_and_what_it_no_longer_asks_for_is_orphaned() 
     assert (again.spent.live, again.spent.replayed, again.spent.orphaned) == (1, 2, 1)
 
 
-def test_code_that_asks_for_nothing_it_asked_before_orphans_all_of_it() -> None:
+def test_code_that_repeats_none_of_its_requests_orphans_all_of_them() -> None:
     async def old(ctx: Context) -> list[str]:
         return [await say(ctx, question) for question in ("a", "b", "c")]
 
@@ -96,7 +96,7 @@ def test_code_that_asks_for_nothing_it_asked_before_orphans_all_of_it() -> None:
     assert (again.result, again.spent.orphaned, again.spent.replayed) == (["x#4", "y#5"], 3, 0)
 
 
-def test_the_cost_of_orphaned_steps_is_told() -> None:
+def test_the_cost_of_orphaned_steps_is_reported() -> None:
     async def old(ctx: Context) -> list[str]:
         return [await say(ctx, question) for question in ("a", "b")]
 
@@ -164,8 +164,8 @@ def test_a_call_that_waits_for_its_replay_at_our_shutdown_is_cancelled_too() -> 
     assert run(story()) == (True, [])
 
 
-def test_an_attempt_that_has_ended_asks_for_nothing_more() -> None:
-    """A branch that the solver left behind must not go on spending in the background."""
+def test_an_attempt_that_has_ended_sends_nothing_more() -> None:
+    """A branch that the solver left behind must not keep spending in the background."""
 
     async def story() -> list[str]:
         journal, world = MemoryJournal(), World()
@@ -199,7 +199,7 @@ def test_a_journal_that_has_stopped_stops_the_solver_with_its_error() -> None:
     assert isinstance(run(story()), StoppedError)
 
 
-def test_an_answer_that_cannot_be_saved_is_never_told() -> None:
+def test_an_answer_that_cannot_be_saved_is_never_delivered() -> None:
     async def send(call: ModelCall) -> Answer:
         return Answer("told", {"role": "assistant", "content": object()})
 

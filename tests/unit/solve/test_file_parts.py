@@ -1,4 +1,4 @@
-"""Files in messages: which part a file becomes, and where it stands."""
+"""Files in messages: which part a file becomes, and where it is placed."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def messages(row: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_a_file_is_appended_to_the_prompt_as_its_type_asks(value: str, part: dict[str, Any]) -> None:
+def test_a_file_is_appended_to_the_prompt_as_its_type_requires(value: str, part: dict[str, Any]) -> None:
     made = messages({"picture": value}, prompt="What is this?")
     assert made == [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
 

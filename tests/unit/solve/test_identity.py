@@ -133,7 +133,7 @@ def test_a_story_of_three_kills_buys_every_answer_once() -> None:
     assert (again.result, again.asked) == (last.result, [])
 
 
-def test_what_a_replay_saved_and_what_it_cost_are_told_apart() -> None:
+def test_what_a_replay_saved_and_what_it_cost_are_distinguished() -> None:
     world = World()
     first = play(twice, world)
     assert (first.spent.usage, first.spent.saved) == (Usage(4, 2, requests=2), Usage())

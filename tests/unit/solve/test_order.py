@@ -1,4 +1,4 @@
-"""Steps are told in the order of the journal, live and replayed, and nothing is asked too early."""
+"""Steps are delivered in the order of the journal, live and replayed, and nothing is requested too early."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ from tests.unit.solve.stage import World, play, prefixes, say
 
 
 async def all_at_once(ctx: Context, count: int = 5) -> list[str]:
-    """The answers in the order in which the branches were told."""
+    """The answers in the order in which the branches received them."""
     told: list[str] = []
 
     async def branch(number: int) -> None:
@@ -26,7 +26,9 @@ def texts(recorded: list[RecordedStep]) -> list[str]:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 @pytest.mark.parametrize("commit_seconds", [0.0, 2.5, 100.0])
-def test_answers_are_told_in_journal_order_live_and_replayed(order: tuple[int, ...], commit_seconds: float) -> None:
+def test_answers_are_delivered_in_journal_order_live_and_replayed(
+    order: tuple[int, ...], commit_seconds: float
+) -> None:
     async def solve(ctx: Context) -> list[str]:
         return await all_at_once(ctx, 4)
 
@@ -37,7 +39,7 @@ def test_answers_are_told_in_journal_order_live_and_replayed(order: tuple[int, .
     assert (again.result, again.asked) == (first.result, [])
 
 
-def test_what_was_recorded_is_told_before_anything_is_asked() -> None:
+def test_what_was_recorded_is_delivered_before_any_request() -> None:
     world = World(lambda question, nth: 5.0 - int(question[1]))
     first = play(all_at_once, world)
     for left in prefixes(first.recorded):
@@ -46,8 +48,8 @@ def test_what_was_recorded_is_told_before_anything_is_asked() -> None:
         assert again.result == texts(again.recorded)
 
 
-def test_nothing_is_asked_while_the_sample_still_asks_for_something_recorded() -> None:
-    """`c` was in flight at the kill. It is asked only when the chain a, b, d, which was recorded, has been told."""
+def test_nothing_is_sent_while_the_sample_still_requests_something_recorded() -> None:
+    """`c` was in flight at the kill. It is requested only after the recorded chain a, b, d was delivered."""
     log: list[str] = []
 
     async def solve(ctx: Context) -> None:
@@ -71,8 +73,8 @@ def test_nothing_is_asked_while_the_sample_still_asks_for_something_recorded() -
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 20.0, 600.0])
-def test_a_branch_that_sleeps_before_it_asks_is_waited_for(seconds: float) -> None:
-    """The sleeper's answer was recorded first: whoever is told at once would see another order."""
+def test_a_branch_that_sleeps_before_its_request_is_waited_for(seconds: float) -> None:
+    """The sleeper's answer was recorded first: with immediate delivery the order would differ."""
 
     async def solve(ctx: Context) -> list[str]:
         told: list[str] = []
@@ -117,7 +119,7 @@ def test_a_race_that_a_sleeping_branch_has_won_is_won_by_it_again() -> None:
 
 
 def test_a_hedge_that_was_never_sent_is_not_sent_in_the_replay() -> None:
-    """The first call answers before the hedge is due; the recorded answer is told at once."""
+    """The first call answers before the hedge is due; the recorded answer is delivered at once."""
 
     async def solve(ctx: Context) -> str:
         async def hedge() -> str:

@@ -31,7 +31,7 @@ def alternating(question: str, nth: int) -> float:
 
 
 def reversed_on_every_call() -> Latency:
-    """Whoever was quick is slow the next time, whichever process asks."""
+    """A branch that was quick is slow the next time, in any process."""
     calls: dict[str, int] = {}
 
     def latency(question: str, nth: int) -> float:

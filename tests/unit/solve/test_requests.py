@@ -34,7 +34,7 @@ def read_back(recorded: Sequence[RecordedStep]) -> list[list[Message]]:
 
 
 async def converse(ctx: Context, name: str, turns: int) -> None:
-    """After each answer the speaker works for a while, as with a tool; meanwhile the others are told theirs."""
+    """After each answer the speaker works for a while, as with a tool; meanwhile the others receive theirs."""
     messages: list[Message] = [{"role": "system", "content": f"you are {name}"}]
     for turn in range(turns):
         messages.append({"role": "user", "content": f"{name} turn {turn} " + "long " * 40})
@@ -71,7 +71,7 @@ def test_conversations_side_by_side_in_one_sample_do_not_grow_with_their_turns_s
     assert max(grown) <= 2 * min(grown)
 
 
-def test_a_conversation_that_goes_on_after_a_replay_still_stores_only_what_is_new() -> None:
+def test_a_conversation_that_continues_after_a_replay_still_stores_only_what_is_new() -> None:
     world = World(words=40)
     first = play(lambda ctx: converse(ctx, "one", 30), world)
     again = play(lambda ctx: converse(ctx, "one", 60), world, first.recorded)
@@ -93,7 +93,7 @@ def test_a_message_that_the_solver_changes_in_place_is_recorded_as_it_was_asked(
     assert [each[1]["content"] for each in world.requests] == ["first", "second"]
 
 
-def test_an_answer_that_the_solver_changes_in_place_is_recorded_as_it_was_told() -> None:
+def test_an_answer_that_the_solver_changes_in_place_is_recorded_as_it_was_delivered() -> None:
     async def solve(ctx: Context) -> None:
         messages: list[Message] = [{"role": "user", "content": "first"}]
         answer = await ctx.generate(messages)
@@ -200,7 +200,7 @@ def test_tools_are_referred_to_after_a_replay_and_never_those_of_a_request_that_
 
 
 def changed(chance: random.Random, messages: list[Any]) -> list[Any]:
-    """As a solver goes on: more at the end, something in place, something taken away, or nothing."""
+    """As a solver continues: more at the end, something in place, something taken away, or nothing."""
     new = {"role": "user", "content": chance.choice(["a", "b", 1, 1.0, True, None, ["a"], "ä"])}
     what = chance.randrange(6)
     if what < 3 or not messages:

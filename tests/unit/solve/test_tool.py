@@ -77,14 +77,14 @@ def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
         ('{"where": {"x": 1}, "when": "now"}', "unknown field `when`"),
     ],
 )
-def test_what_does_not_fit_is_told_in_words_for_a_model(given: str, said: str) -> None:
+def test_what_does_not_fit_is_explained_in_words_for_a_model(given: str, said: str) -> None:
     with pytest.raises(ToolArgumentsError, match="draw") as raised:
         draw.arguments(decoded(given))
     assert said in str(raised.value)
 
 
 @pytest.mark.parametrize("given", ["{", "[]", "1", [1], "[" * 100_000])
-def test_arguments_that_are_no_object_are_told_in_words_for_a_model(given: Any) -> None:
+def test_arguments_that_are_no_object_are_explained_in_words_for_a_model(given: Any) -> None:
     with pytest.raises(ToolArgumentsError, match="the arguments are not a JSON object"):
         decoded(given)
 
@@ -123,7 +123,7 @@ def test_a_plain_function_is_a_tool_that_may_be_repeated() -> None:
     assert (made.name, made.repeatable, made.seconds) == ("add", True, None)
 
 
-def test_results_are_told_as_text() -> None:
+def test_results_are_returned_as_text() -> None:
     assert [result_text(value) for value in ("as it is", {"a": 1}, None, 4)] == ["as it is", '{"a":1}', "null", "4"]
 
 

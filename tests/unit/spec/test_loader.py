@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.spec import Batch, RunLimits, Spec, build_spec, load_spec, spec_mapping
+from holdfast.spec.source.text import expand, parse_yaml
 from holdfast.spec.source.variables import read_env_file
-from holdfast.spec.source.yaml import expand, parse_yaml
 
 MODELS = [{"name": "a", "provider": "mock"}, {"name": "gpt-4.1", "provider": "mock"}]
 TASKS = [{"name": "t", "dataset": {"path": "t.jsonl"}, "prompt": "{q}"}, {"name": "u", "dataset": {"path": "u.jsonl"}}]
@@ -155,7 +155,7 @@ def test_variables_in_headers_wait_for_the_request() -> None:
         ("concurrency=null", "concurrency: expected a mapping, got null; leave it out or write {} to use the defaults"),
     ],
 )
-def test_a_slip_is_told_from_a_secret_and_null_from_nothing(assignment: str, said: str) -> None:
+def test_a_typo_is_distinguished_from_a_secret_and_null_from_nothing(assignment: str, said: str) -> None:
     with pytest.raises(SpecError) as caught:
         built(assignment)
     assert said in str(caught.value)
@@ -177,7 +177,7 @@ def test_a_value_of_the_environment_is_not_looked_into_again() -> None:
     ["a: 1\na: 2\n", "a:\n  b: 1\n  c: 2\n  b: 3\n", "- {a: 1, a: 2}\n", "a: {b: {c: 1, c: 1}}\n"],
     ids=["top", "nested", "in a list", "the same value"],
 )
-def test_a_key_that_stands_twice_is_refused_with_its_line(text: str) -> None:
+def test_a_repeated_key_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(SpecError, match=r"eval\.yaml, line \d+, column \d+: .* is repeated"):
         parse_yaml(text, "eval.yaml")
 

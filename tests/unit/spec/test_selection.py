@@ -5,7 +5,7 @@ import pytest
 from holdfast.errors import SpecError
 from holdfast.spec import Spec, build_spec
 from holdfast.spec.drift import changes_beyond_extension, find_differences
-from holdfast.spec.selection import Selection, select
+from holdfast.spec.source.loader import Selection, select
 
 
 def spec() -> Spec:

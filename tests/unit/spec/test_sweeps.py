@@ -106,7 +106,7 @@ def test_a_value_set_on_the_command_line_ends_the_sweep() -> None:
         ),
     ],
 )
-def test_a_sweep_that_cannot_be_made_is_refused_where_it_stands(
+def test_a_sweep_that_cannot_be_made_is_refused_with_its_place(
     task: dict[str, Any], params: dict[str, Any], fields: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(SpecError) as raised:

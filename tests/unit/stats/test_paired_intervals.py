@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
-from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from scipy.special import gammaln  # type: ignore[import-untyped]
 
 from holdfast.stats import BOOL, COUNT, NUMBER, UNIT, Scale, Summary, paired_difference, paired_interval
+from tests.tango import tango_interval
 
 Floats = npt.NDArray[np.float64]
 NOMINAL = 0.025
@@ -27,21 +27,8 @@ def differences_of(gains: int, losses: int, n: int) -> list[float]:
 
 @pytest.mark.parametrize(("gains", "losses", "n"), [(3, 9, 40), (0, 4, 60), (7, 0, 25), (12, 12, 100)])
 def test_the_ends_are_where_the_score_test_rejects(gains: int, losses: int, n: int) -> None:
-    """The most likely share of losses under a supposed difference is found by search instead of by formula."""
-    quantile = scipy_stats.t.ppf(0.975, n - 1)
-    for end in known(paired_interval(differences_of(gains, losses, n), scale=BOOL)):
-
-        def unlikelihood(share: float, end: float = end) -> float:
-            shares = (share + end, share, 1 - 2 * share - end)
-            if min(shares) <= 0:
-                return math.inf
-            counts = (gains, losses, n - gains - losses)
-            return -sum(count * math.log(each) for count, each in zip(counts, shares, strict=True) if count)
-
-        bounds = (max(0.0, -end), (1 - end) / 2)
-        share = minimize_scalar(unlikelihood, bounds=bounds, method="bounded", options={"xatol": 1e-13}).x
-        error = math.sqrt(n * (2 * share + end * (1 - end)))
-        assert abs(gains - losses - n * end) / error == pytest.approx(quantile, rel=1e-4)
+    found = known(paired_interval(differences_of(gains, losses, n), scale=BOOL))
+    assert found == pytest.approx(tango_interval(gains, losses, n), abs=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 20, 100, 1000])

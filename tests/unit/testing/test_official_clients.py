@@ -43,7 +43,7 @@ def root(server: ModelServer) -> str:
     return server.base_url.removesuffix("/v1")
 
 
-def test_anthropics_client_thinks_calls_and_goes_on_whole_and_streaming() -> None:
+def test_anthropics_client_thinks_calls_and_continues_whole_and_streaming() -> None:
     anthropic = pytest.importorskip("anthropic")
     tools = [{"name": "add", "input_schema": SCHEMA}]
 
@@ -97,7 +97,7 @@ def test_anthropics_client_knows_the_failures(fault: str, error: str) -> None:
 
 
 @OWN_WARNING
-def test_googles_client_thinks_calls_and_goes_on_whole_and_streaming() -> None:
+def test_googles_client_thinks_calls_and_continues_whole_and_streaming() -> None:
     genai = pytest.importorskip("google.genai")
     types = genai.types
     function = types.FunctionDeclaration(name="add", description="Adds.", parameters_json_schema=SCHEMA)
@@ -154,7 +154,7 @@ def test_googles_client_knows_the_failures() -> None:
     assert serve(use, Behaviour(faults=[Fault("429")])) == (429, "RESOURCE_EXHAUSTED")
 
 
-def test_openais_client_thinks_calls_and_goes_on_in_both_apis() -> None:
+def test_openais_client_thinks_calls_and_continues_in_both_apis() -> None:
     openai = pytest.importorskip("openai")
     tool = {"name": "add", "parameters": SCHEMA}
 

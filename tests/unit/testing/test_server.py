@@ -187,7 +187,7 @@ async def get_all(session: aiohttp.ClientSession, server: ModelServer) -> tuple[
         (Fault("half-filtered"), "application/json", "content_filter", "4", 1),
     ],
 )
-def test_answers_of_every_odd_kind_are_sent_and_counted(
+def test_answers_of_every_unusual_kind_are_sent_and_counted(
     fault: Fault, content_type: str, reason: str, text: str, answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use(session: aiohttp.ClientSession, server: ModelServer) -> Any:
@@ -214,7 +214,7 @@ def test_a_refusal_can_say_until_when_as_a_date() -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "same-id", "truncated", "half-filtered", "empty-answer", "content-filter"])
-def test_what_a_request_comes_to_can_be_told_beforehand(kind: str) -> None:
+def test_the_answer_to_a_request_can_be_computed_beforehand(kind: str) -> None:
     async def use(session: aiohttp.ClientSession, server: ModelServer) -> Any:
         await post(session, server, body("12 + 30"))
         return await post(session, server, body("12 + 30")), server.stats()

@@ -14,15 +14,22 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report import Grid, counted, first_line
-from holdfast.report.compare.comparison import Adjustment, Comparison, adjust_p_values, compare, differing_scorers
+from holdfast.report import Grid, count_of, counted, describe_methods, first_line, format_interval, format_number
+from holdfast.report.compare.comparison import (
+    Adjustment,
+    Comparison,
+    adjust_p_values,
+    compare,
+    differing_scorers,
+    family_of,
+)
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within
 from holdfast.runs import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction, nearest
 
 _TITLES = ("task", "first", "second", "scorer")
-_STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "effect", "n", "wins", "losses", "ties")
+_STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
@@ -69,14 +76,19 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         raise UsageError(
             f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
         )
+    family = len(family_of(found))
     found = adjust_p_values(found, cast(Adjustment, options.adjust))
     if as_json:
         limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
-        about = {"comparable": not reasons, "warnings": doubts, "adjusted": options.adjust}
+        about = {"comparable": not reasons, "warnings": doubts, "adjusted": options.adjust, "family": family}
         print_json({"comparisons": limited, **about})
         return
     for doubt in doubts:
         warn(doubt)
+    _print_comparisons(found, options, family)
+
+
+def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, family: int) -> None:
     several = len({_common_model(each) for each in found} - {""}) > 1
     rows = list(map(_row, found))
     titles: Sequence[str] = _TITLES
@@ -85,8 +97,15 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
     print_table(Grid((*titles, *_STATS), rows, titles=len(titles), right=_STATS, whole=("scorer",)))
     print_line("")
+    print_line(_describe_method(found, options.adjust, family), "dim")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
         print_line(line, "dim")
+    for each in found:
+        if each.depends_on_missing:
+            title = _format_title(each, each.first.family, several)
+            print_line(
+                f"{title}: the difference would not be significant if the missing scores were against it", "yellow"
+            )
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
 
@@ -123,8 +142,7 @@ def _format_title(each: Comparison, task: str, several: bool) -> str:
 
 def _row(each: Comparison) -> list[str]:
     difference = each.difference
-    known = difference is not None and difference.low is not None
-    interval = f"{difference.low:+.4f} .. {difference.high:+.4f}" if difference is not None and known else ""
+    interval = format_interval(difference, "+") if difference is not None else ""
     numbers = each.difference is not None
     return [
         each.first.task if each.first.task == each.second.task else each.first.family,
@@ -136,10 +154,10 @@ def _row(each: Comparison) -> list[str]:
         _format_number(difference.mean if difference is not None else None, "+"),
         interval,
         each.test if each.exact else f"{each.test}, drawn",
-        _format_p(each.p),
-        _format_p(each.adjusted_p),
+        _format_p(each.p, each.p_is_bound),
+        _format_p(each.adjusted_p, each.p_is_bound),
         _format_number(each.effect, "+"),
-        str(each.common),
+        count_of(difference) if difference is not None else str(each.common),
         str(each.wins) if numbers else "",
         str(each.losses) if numbers else "",
         str(each.ties),
@@ -147,12 +165,31 @@ def _row(each: Comparison) -> list[str]:
 
 
 def _format_number(value: float | None, sign: str = "") -> str:
-    return "" if value is None else f"{value:{sign}.4f}"
+    return "" if value is None else format_number(value, sign)
 
 
-def _format_p(p: float | None) -> str:
-    """Four digits; in scientific notation where these would be zeros."""
-    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+def _format_p(p: float | None, is_bound: bool) -> str:
+    """Four digits; in scientific notation where these would be zeros. `is_bound`: no draw was as extreme."""
+    if p is None:
+        return ""
+    shown = f"{p:.4f}" if p >= 0.001 else f"{p:.1e}"
+    return f"<= {shown}" if is_bound else shown
+
+
+_TESTS = {"mcnemar": "McNemar's exact test", "permutation": "sign-flip permutation test"}
+
+
+def _describe_method(found: Sequence[Comparison], adjust: str, family: int) -> str:
+    """One line: intervals, tests, adjustment and effect size of the table."""
+    parts = []
+    method = describe_methods(each.difference for each in found if each.difference is not None)
+    if method:
+        parts.append(f"95% intervals: {method}")
+    tests = " or ".join(_TESTS.get(test, test) for test in dict.fromkeys(each.test for each in found if each.test))
+    if tests:
+        name = "Holm" if adjust == "holm" else "Benjamini-Hochberg"
+        parts.append(f"p: {tests}, two-sided; adjusted p: {name} over {counted(family, 'test')}")
+    return "; ".join([*parts, "dz: mean difference over its standard deviation between samples"])
 
 
 def _describe_overlap(each: Comparison, several: bool) -> str:
@@ -171,6 +208,9 @@ def _describe_overlap(each: Comparison, several: bool) -> str:
         if missing:
             reasons = ", ".join(f"{count} {_REASONS.get(why, why)}" for why, count in missing.items())
             parts.append(f"left out of {label}: {reasons}")
+    if each.bounds is not None:
+        low, high = (format_number(end, "+") for end in each.bounds)
+        parts.append(f"with what is missing the difference is between {low} and {high}")
     return f"{sides}: {'; '.join(parts)}"
 
 

@@ -9,11 +9,10 @@ from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
-from holdfast.report import Grid, counted, dollars, short, unpriced_line
+from holdfast.report import Grid, counted, dollars, short, sum_costs, unpriced_line
 from holdfast.runs import Given, default_store
 from holdfast.runs import check as check_given
-from holdfast.runs.costs import costs_of, load_observed_usage
-from holdfast.runs.estimate import Estimate, Range, estimate
+from holdfast.runs.estimate import Estimate, Range, estimate, load_observed_usage
 
 _SPECS = (".yaml", ".yml")
 _USED = ("requests", "input", "cached", "output", "reasoning", "cost", "a sample", "saved", "orphaned")
@@ -38,7 +37,9 @@ def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
         runs = [stack.enter_context(run_to_read(name, store)) for name in dict.fromkeys(names)]
         if len({run.place.folder for run in runs}) < len(runs):
             raise UsageError("the same run is named twice, and would be counted twice: name each run once")
-        report = costs_of(runs)
+        limits = runs[0].limits() if len(runs) == 1 else {}
+        costs = ((run.run_id, run.cost_lines()) for run in runs)
+        report = sum_costs(costs, {name: value for name, value in limits.items() if value is not None})
     if as_json:
         print_json(report)
         return

@@ -5,6 +5,7 @@ Prints how many requests the server received: at most those in flight at the kil
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,6 @@ import sys
 import tempfile
 import time
 
-from holdfast.cli.commands.init import sums
 from holdfast.cli.output import print_line, print_table
 from holdfast.records import Answer, Sample
 from holdfast.report import counted, report_table, tokens
@@ -83,7 +83,7 @@ def _kill_and_repeat(folder: str, samples: int, server: ServerProcess) -> int:
 
 def _write_spec(folder: str, samples: int, base_url: str) -> str:
     with open(os.path.join(folder, "sums.jsonl"), "w", encoding="utf-8") as file:
-        file.write(sums(samples))
+        file.write(_sums(samples))
     spec = {
         "experiment": "demo",
         "models": [
@@ -109,6 +109,17 @@ def _write_spec(folder: str, samples: int, base_url: str) -> str:
     with open(path, "w", encoding="utf-8") as file:
         json.dump(spec, file, indent=2)  # JSON is YAML
     return path
+
+
+def _sums(count: int) -> str:
+    """Rows of small sums, always the same."""
+    chance = random.Random(7)
+    rows = []
+    for number in range(1, count + 1):
+        left, right = chance.randrange(2, 100), chance.randrange(2, 100)
+        sign, value = chance.choice([("+", left + right), ("-", left - right), ("*", left * right)])
+        rows.append(json.dumps({"id": f"s{number:04d}", "question": f"{left} {sign} {right}", "answer": str(value)}))
+    return "\n".join(rows) + "\n"
 
 
 def _run_and_kill(command: list[str], server: ServerProcess, after: int) -> int:

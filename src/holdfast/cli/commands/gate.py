@@ -13,7 +13,15 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, without_data, without_groups
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of, counted
+from holdfast.report import (
+    Grid,
+    count_of,
+    counted,
+    describe_methods,
+    describe_missing,
+    format_interval,
+    format_number,
+)
 from holdfast.report.compare.gate import POWER, GateRule, GateVerdict, judge_against, judge_level
 from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures, pairs_between
 from holdfast.runs import Run
@@ -23,7 +31,6 @@ NOT_PASSED = 7
 _COLUMNS = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n", "needed")
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
 _UNSURE = {"fail": False, "pass": True}
-_ROUNDING = 1e-9
 
 
 class GateOptions(msgspec.Struct, frozen=True):
@@ -35,6 +42,7 @@ class GateOptions(msgspec.Struct, frozen=True):
     confidence: float = 0.95
     if_unsure: str = "fail"
     missing_max: int = 0
+    identical_passes: bool = False
     task: str | None = None
     model: str | None = None
     scorer: str | None = None
@@ -59,7 +67,16 @@ class GateOptions(msgspec.Struct, frozen=True):
             raise UsageError(
                 f"--if-unsure {self.if_unsure}: must be fail or pass{nearest(self.if_unsure, set(_UNSURE))}"
             )
-        return GateRule(self.margin or 0.0, self.confidence, self.at_least, self.missing_max, _UNSURE[self.if_unsure])
+        if self.identical_passes and self.baseline is None:
+            raise UsageError("--identical-passes compares with a baseline: give --baseline RUN")
+        return GateRule(
+            self.margin or 0.0,
+            self.confidence,
+            self.at_least,
+            self.missing_max,
+            _UNSURE[self.if_unsure],
+            self.identical_passes,
+        )
 
 
 def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) -> int:
@@ -79,8 +96,7 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
                 measures = _measures_to_judge(answers, options.scorer).values()
                 found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
         else:
-            found, notes = _by_baseline(runs, (mine, sides[1]), options, bar)
-            notes += without_data(runs)
+            found, notes = _by_baseline(runs, (mine, sides[1]), options, bar), list(without_data(runs))
         notes += without_groups(runs)
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
@@ -93,6 +109,11 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
         warn(note)
     print_table(Grid(_COLUMNS, [_row(each, bar) for each in found], titles=4, right=_COLUMNS[4:], whole=("scorer",)))
     print_line("")
+    method = describe_methods(each.interval for each in found)
+    if method:
+        level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
+        rate = f"a run exactly at the bound passes in at most {error:.4g}% of cases"
+        print_line(f"{level:.4g}% intervals: {method}; {rate}", "dim")
     for each in found:
         print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
@@ -134,7 +155,7 @@ def _by_baseline(
     both: tuple[Mapping[CellName, SideAnswers], Mapping[CellName, SideAnswers]],
     options: GateOptions,
     bar: GateRule,
-) -> tuple[list[GateVerdict], list[str]]:
+) -> list[GateVerdict]:
     (run, baseline), (mine, sides) = runs, both
     same_model = any(model == options.model for _, model in sides)
     theirs = {
@@ -157,16 +178,9 @@ def _by_baseline(
     reasons = unlike(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
     if reasons:
         raise UsageError("; ".join(reasons))
-    found = []
-    notes: dict[str, None] = {}
-    for first, second, name, own, measure in measures:
+    for first, _, _, own, measure in measures:
         _refuse_unfinished(baseline, first, measure, own, bar)
-        found.append(judge_against(second, own, measure, bar))
-        gone = sum(pair not in own.values and pair not in own.missing for pair in (*measure.values, *measure.missing))
-        if gone:
-            keys = f"{counted(gone, 'key')} of the baseline that are not in the run's plan"
-            notes[f"{second.side.task} {name}: judged without {keys}"] = None
-    return found, list(notes)
+    return [judge_against(second, own, measure, bar) for _, second, _, own, measure in measures]
 
 
 def _baseline_measures(baseline: Run, answers: SideAnswers, scorer: str | None) -> dict[str, Measure]:
@@ -214,17 +228,16 @@ def _refuse_baseline(baseline: Run, keys: str, advice: str) -> NoReturn:
 def _row(each: GateVerdict, bar: GateRule) -> list[str]:
     interval, against = each.interval, bar.at_least is None
     sign = "+" if against else ""
-    known = interval.low is not None and interval.high is not None
     return [
         each.task,
         each.model,
         each.scorer,
         each.outcome,
-        "" if each.baseline is None else f"{each.baseline:.4f}",
-        "" if each.mean is None else f"{each.mean:.4f}",
-        f"{interval.mean:+.4f}" if against and interval.mean is not None else "",
-        f"{interval.low:{sign}.4f} .. {interval.high:{sign}.4f}" if known else "-",
-        f"{each.bound:{sign}.4f}",
+        "" if each.baseline is None else format_number(each.baseline),
+        "" if each.mean is None else format_number(each.mean),
+        format_number(interval.mean, "+") if against and interval.mean is not None else "",
+        format_interval(interval, sign),
+        format_number(each.bound, sign),
         count_of(interval),
         "" if each.samples_needed is None else str(each.samples_needed),
     ]
@@ -241,25 +254,26 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
     what = "the mean" if bar.at_least is not None else "the difference to the baseline"
     level = f"{bar.confidence:.12g}"
     if each.outcome == "missing":
-        why = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in each.missing.items())
-        if not why:
+        if not each.missing:
             return f"{place}: not passed: no key has a score on both sides"
-        return f"{place}: not passed: {counted(sum(each.missing.values()), 'key')} without a score ({why})"
-    if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
-        unit, change = "group" if each.interval.groups is not None else "sample", each.interval.mean or 0.0
-        amount = "the same as"
-        if abs(change) > _ROUNDING:
-            amount = f"{abs(change):.4g} {'higher' if change > 0 else 'lower'} than"
-        return f"{place}: passed: the score of each {unit} is {amount} in the baseline ({_count_samples(each)})"
-    if each.outcome == "passed" and each.interval.low is None:
-        return f"{place}: passed: {each.interval.mean:.4g} on each of {_count_samples(each)}"
+        keys, why = counted(sum(each.missing.values()), "key"), describe_missing(each.missing)
+        return f"{place}: not passed: {keys} without a score ({why}); to accept them: --missing-max"
+    decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
+    if each.depends_on_missing:
+        keys = f"{counted(sum(each.missing.values()), 'missing score')} of the run" if each.missing else "the baseline"
+        return f"{place}: it passes on what is scored, but perhaps not with what is missing in {keys}; {decision}"
+    if each.identical and bar.identical_passes:
+        return f"{place}: passed because of --identical-passes: every score is the same ({_count_samples(each)})"
     if each.outcome == "passed":
         return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
     if each.outcome == "worse":
         return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
     needed = "more samples are needed"
+    if each.interval.low is None and each.samples > 1:
+        needed = "too little varies for an interval, and the scale of the scorer is not declared"
     if each.samples_needed is not None:
         stays = f"if {what} stays {each.interval.mean:.4g}"
         needed = f"about {each.samples_needed} samples would decide with power {POWER}, {stays}"
-    decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
+    if each.identical:
+        decision += ", or --identical-passes"
     return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 
 import msgspec
 
@@ -66,17 +65,6 @@ def write_example(folder: str) -> None:
             ) from error
         print_line(f"wrote {os.path.join(folder, name)}")
     print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
-
-
-def sums(count: int, seed: int = 7) -> str:
-    """Rows of small sums, the same for the same seed."""
-    chance = random.Random(seed)
-    rows = []
-    for number in range(1, count + 1):
-        left, right = chance.randrange(2, 100), chance.randrange(2, 100)
-        sign, value = chance.choice([("+", left + right), ("-", left - right), ("*", left * right)])
-        rows.append(json.dumps({"id": f"s{number:04d}", "question": f"{left} {sign} {right}", "answer": str(value)}))
-    return "\n".join(rows) + "\n"
 
 
 def print_schema() -> None:

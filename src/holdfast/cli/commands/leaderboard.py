@@ -9,7 +9,7 @@ import msgspec
 from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
 from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of
+from holdfast.report import Grid, count_of, counted, describe_methods, format_interval, format_number
 from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
 from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
@@ -17,8 +17,9 @@ from holdfast.spec import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
-_NUMBERS = ("mean", "95% interval", "n", "no score", "cost")
-_EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups")
+_NUMBERS = ("mean", "95% interval", "n", "no score", "with them", "cost")
+_ONLY_IF_ANY = ("no score", "with them", "cost")
+_EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups", "samples", "lowest", "highest")
 
 
 class LeaderboardOptions(msgspec.Struct, frozen=True):
@@ -48,7 +49,15 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
             raise UsageError(f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all")
         raise UsageError(f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank")
     alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
-    doubts += [f"{each}: two models have no key in common, so they are not compared" for each in alone]
+    doubts += [f"{each}: no key has a score of every model, so they are not compared" for each in alone]
+    for board in found:
+        leaders = [each for each in board.ranked if each.rank == 1 and each.missing]
+        if leaders and len(board.ranked) > 1:
+            names_of = ", ".join(f"{each.model} ({each.missing} without a score)" for each in leaders)
+            doubts.append(f"{board.task} {board.scorer}: in the lead with missing scores: {names_of}")
+        if board.undecided:
+            pairs = counted(board.undecided, "pair")
+            doubts.append(f"{board.task} {board.scorer}: {pairs} of models share a rank because of missing scores")
     left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
     doubts += [f"{board}: {name} has no score, so it has no rank" for board, name in left]
     if options.format == "json":
@@ -67,30 +76,51 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
             for board, each in _lines(found):
                 summary = each.summary
                 exact: list[object] = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
-                exact += [each.missing, each.cost.dollars, summary.groups]
+                exact += [
+                    each.missing,
+                    each.cost.dollars,
+                    summary.groups,
+                    summary.samples,
+                    *(each.bounds or (None, None)),
+                ]
                 writer.writerow([*map(escape_formula, _titles(board, each)), *exact])
         return
     shown = [i for i, title in enumerate(_TITLES) if several or title != "run"]
     rows = []
     for board, each in _lines(found):
         summary, titles = each.summary, _titles(board, each)
-        mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
-        interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-        numbers = [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]
+        bounds = " .. ".join(map(format_number, each.bounds)) if each.bounds is not None else ""
+        missing = str(each.missing) if each.missing else ""
+        numbers = [format_number(summary.mean), format_interval(summary), count_of(summary), missing, bounds]
+        numbers.append(str(each.cost))
         rows.append([*(titles[i] for i in shown), *numbers])
     titles = [_TITLES[i] for i in shown]
-    kept = [
-        i for i, name in enumerate((*titles, *_NUMBERS)) if name not in ("no score", "cost") or any(r[i] for r in rows)
-    ]
+    kept = [i for i, name in enumerate((*titles, *_NUMBERS)) if name not in _ONLY_IF_ANY or any(r[i] for r in rows)]
     names = [(*titles, *_NUMBERS)[i] for i in kept]
     rows = [[row[i] for i in kept] for row in rows]
+    notes = list(_describe_method(found))
     if form == "md":
         with end_quietly():
             sys.stdout.write(markdown_table(names, rows, len(titles)))
+            sys.stdout.write("".join(f"\n{note}\n" for note in notes))
         return
     print_table(Grid(names, rows, titles=len(titles), right=("rank", *_NUMBERS), whole=("scorer",)))
     print_line("")
-    print_line("rank: 1 + the number of models that are significantly better on common keys (Holm, 0.05)", "dim")
+    for note in notes:
+        print_line(note, "dim")
+
+
+def _describe_method(found: Sequence[Board]) -> Iterator[str]:
+    """How means, intervals and ranks were computed."""
+    method = describe_methods(each.summary for _, each in _lines(found))
+    if method:
+        yield f"95% intervals: {method}"
+    common = dict.fromkeys(str(board.common_min) for board in found if board.common_min is not None)
+    if common:
+        rests = f"means and ranks rest on the keys that all models have a score for ({', '.join(common)})"
+        yield f"{rests}; rank: 1 + the number of significantly better models (paired tests, Holm, 0.05)"
+    if any(each.bounds is not None for _, each in _lines(found)):
+        yield "with them: the mean over all keys of a model, with each missing score lowest .. highest"
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:

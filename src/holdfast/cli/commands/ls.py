@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.cli.completion import STATUSES
+from holdfast.cli.app import STATUSES
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, UsageError

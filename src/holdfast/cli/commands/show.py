@@ -33,7 +33,9 @@ from holdfast.report import (
     duration,
     failure_lines,
     first_line,
+    format_number,
     group_lines,
+    left_out_lines,
     marked_lines,
     retry_lines,
     shortened,
@@ -80,7 +82,8 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_line(line)
     cells = report.cells
     damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
-    for line in (*group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
+    left_out = left_out_lines(cells) if summary.status != "running" else ()  # most samples of a live run are unfinished
+    for line in (*left_out, *group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
         print_line(line, "yellow")
     for line in (*failure_lines(cells), *damage):
         print_line(line, "red")
@@ -92,7 +95,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
 
 def _score_lines(summary: RunSummary) -> Iterator[str]:
     for score in summary.scores:
-        mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+        mean = format_number(score["mean"])
         groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
         missing = f", no score {score['no_score']}" if score["no_score"] else ""
         missing += f", scorer failed {score['failures']}" if score["failures"] else ""

@@ -42,7 +42,7 @@ def recover(
 
     To continue a run of a mirror, `holdfast resume URL` is enough.
     """
-    from holdfast.cli.commands.recover import print_recoverable, recover_run
+    from holdfast.cli.commands.maintenance import print_recoverable, recover_run
     from holdfast.runs.mirror.recovery import RecoveryOptions
 
     if list_ or where is None:

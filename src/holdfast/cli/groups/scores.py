@@ -96,7 +96,12 @@ def gate(
     at_least: Annotated[float | None, typer.Option(help="Instead of a baseline: the mean that is required.")] = None,
     confidence: Annotated[float, typer.Option(help="The confidence level of the interval.")] = 0.95,
     if_unsure: Annotated[str, typer.Option(help="The verdict if there is not enough data: fail or pass.")] = "fail",
-    missing_max: Annotated[int, typer.Option(min=0, help="Accept up to N keys without a score.")] = 0,
+    missing_max: Annotated[
+        int, typer.Option(min=0, help="Accept up to N keys without a score; they count as wrong.")
+    ] = 0,
+    identical_passes: Annotated[
+        bool, typer.Option("--identical-passes", help="Pass if every score is that of the baseline.")
+    ] = False,
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
@@ -108,17 +113,29 @@ def gate(
 
     The verdict depends on the interval of the difference on common keys, or of the mean. It passes if all of the
     interval is at or above the bound, and fails if the whole interval is below it. Otherwise there is not enough data:
-    --if-unsure decides, and the output estimates how many samples are needed. Equal scores on every key pass. Every
-    task, model and scorer of the baseline must pass, unless you name some.
+    --if-unsure decides, and the output estimates how many samples are needed. Equal scores are not certainty: a few
+    ties do not pass, unless --identical-passes accepts them. Every task, model and scorer of the baseline must pass,
+    unless you name some.
 
-    Exit 7 also if the run has keys without a score: unfinished, failed, or the scorer failed. Exit 2 if the runs cannot
+    Exit 7 also if the run has keys without a score: unfinished, failed, no score, the scorer failed, or not planned
+    although the baseline has them. Exit 2 if the runs cannot
     be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task or model that the run
     lacks.
     """
     from holdfast.cli.commands.gate import GateOptions, gate_run
 
     options = GateOptions(
-        baseline, at_least, margin, confidence, if_unsure, missing_max, task, model, scorer, evaluation
+        baseline,
+        at_least,
+        margin,
+        confidence,
+        if_unsure,
+        missing_max,
+        identical_passes,
+        task,
+        model,
+        scorer,
+        evaluation,
     )
     raise typer.Exit(gate_run(name, options, store, as_json))
 

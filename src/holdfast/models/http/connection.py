@@ -225,7 +225,8 @@ class _Connection(asyncio.Protocol):
         self._every.discard(self)
         if self._answer is None:
             return
-        if error is None and self._status and not self._has_length():
+        has_length = any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        if error is None and self._status and not has_length:
             self._end()  # without a length, the end of the connection ends the response
             return
         problem = (
@@ -272,9 +273,6 @@ class _Connection(asyncio.Protocol):
             self._begin()  # 1xx informational response: the real one follows
         else:
             self._end()
-
-    def _has_length(self) -> bool:
-        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def _end(self) -> None:
         answer, self._answer = self._answer, None

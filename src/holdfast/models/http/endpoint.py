@@ -123,7 +123,8 @@ class Endpoint:
         detail = detail_of(text)
         if status < 400:
             detail = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to the new address"
-        wait = retry_after_seconds(_mapping(response), time.time())
+        headers = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+        wait = retry_after_seconds(headers, time.time())
         if wait is None:
             wait = retry_delay_seconds(text)
         self.fail(kind_of(status, text), f"HTTP {status}: {detail}", status, wait)
@@ -198,10 +199,6 @@ def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}
-
-
-def _mapping(response: Response) -> CIMultiDict[str]:
-    return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
 
 
 class Dialect(Protocol):

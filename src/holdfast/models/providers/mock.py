@@ -23,6 +23,7 @@ Usage counts the parts between spaces as tokens.
 """  # noqa: E501 (the table's rows)
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -32,9 +33,11 @@ import xxhash
 
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.records import Answer, Message, Usage
+from holdfast.spec import nearest
 
 _LAST = "{last}"
 _HASHES = 2**64
+_UNKNOWN = re.compile(r"unknown field `(.*)`")
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -67,9 +70,13 @@ def make_mock(connection: Connection) -> "MockProvider":
     try:
         return MockProvider(msgspec.convert(connection.options, MockOptions))
     except msgspec.ValidationError as error:
-        raise BadConnectionError(
-            f"bad options for the mock provider: {error}; its options are {', '.join(MockOptions.__struct_fields__)}"
-        ) from error
+        message, _, at = str(error).partition(" - at `$.")
+        place = at.removesuffix("`")
+        if unknown := _UNKNOWN.search(message):
+            valid = MockFailure if place.startswith("failures") else MockOptions
+            message = f"there is no {unknown[1]!r}{nearest(unknown[1], set(valid.__struct_fields__))}"
+        problem = ": ".join(filter(None, (place, f"{message[:1].lower()}{message[1:]}")))
+        raise BadConnectionError(f"wrong options for the mock provider: {problem}") from error
 
 
 class MockProvider:

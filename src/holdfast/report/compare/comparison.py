@@ -68,7 +68,7 @@ class Comparison(msgspec.Struct, frozen=True):
     p: float | None
     """Two-sided, from `paired_test`, before adjustment."""
     adjusted_p: float | None
-    """`p` adjusted for the number of comparisons in the table, from `adjust_p_values`."""
+    """`p` adjusted for the number of comparisons in the table, from `adjust_p_values`; None for derived rows."""
     exact: bool
     """False if p was sampled or approximated."""
     wins: int
@@ -82,6 +82,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """
     depends_on_missing: bool = False
     """Whether the difference is significant (adjusted p up to 0.05), but would not be with `cautious_p`."""
+    p_is_bound: bool = False
+    """Whether no drawn outcome was as extreme: `p` is the smallest that so many draws can show."""
     bounds: tuple[float, float] | None = None
     """The lowest and highest difference that the missing values allow."""
 
@@ -97,16 +99,34 @@ def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
 
 
 def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
-    """Fill in `adjusted_p`: all comparisons form one family of tests."""
+    """Fill in `adjusted_p`: the comparisons of `family_of` form one family of tests."""
     adjust = holm if how == "holm" else benjamini_hochberg
-    ps = adjust([each.p for each in comparisons])
-    cautious = adjust([each.p if each.cautious_p is None else each.cautious_p for each in comparisons])
-    return [
-        msgspec.structs.replace(
-            each, adjusted_p=p, depends_on_missing=p is not None and other is not None and p <= ALPHA < other
-        )
-        for each, p, other in zip(comparisons, ps, cautious, strict=True)
-    ]
+    family = family_of(comparisons)
+    ps = adjust([each.p if each in family else None for each in comparisons])
+    cautious = adjust(
+        [(each.p if each.cautious_p is None else each.cautious_p) if each in family else None for each in comparisons]
+    )
+    found = []
+    for each, p, other in zip(comparisons, ps, cautious, strict=True):
+        depends = p is not None and other is not None and p <= ALPHA < other
+        found.append(msgspec.structs.replace(each, adjusted_p=p, depends_on_missing=depends))
+    return found
+
+
+def family_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The tests that are adjusted together: not those of rows that are derived from another row of the table (a reducer
+    beside the mean, a judge's vote beside its panel), and not those without any difference, whose p is always 1.
+    """
+    names: dict[tuple[Side, Side], list[str]] = {}
+    for each in comparisons:
+        names.setdefault((each.first, each.second), []).append(each.scorer)
+    found = []
+    for each in comparisons:
+        others = names[each.first, each.second]
+        is_derived = any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in others)
+        if each.p is not None and not is_derived and (each.wins or each.losses):
+            found.append(each)
+    return found
 
 
 class PairedSamples(msgspec.Struct, frozen=True):
@@ -225,6 +245,7 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
             if mine.values[pair] != theirs.values[pair]
         ],
         cautious_p=cautious_p,
+        p_is_bound=test is not None and test.is_bound,
         bounds=bounds,
     )
 

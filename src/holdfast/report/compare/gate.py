@@ -190,16 +190,23 @@ def _samples_needed(data: _GateData, rule: GateRule) -> int | None:
     between, within = split.between, split.within
     if between is None or within is None:  # one value per group: all variance lies between groups
         between, within = samples * (data.interval.standard_error or 0.0) ** 2, 0.0
-    if between + within <= 0:
-        # Nothing varies: the interval of n equal values ends z^2 / (n + z^2) of the scale away from them.
-        if data.scale.width is None or mean < rule.bound:
-            return None
-        share = away / data.scale.width * (2 if rule.at_least is None else 1)
-        needed: int | None = math.ceil(normal_quantile((1 + rule.confidence) / 2) ** 2 * (1 / share - 1)) + 1
-    else:
+    needed: float | None = None
+    if data.interval.method in ("tango", "exact", "equal"):
+        width = (data.scale.width or 1.0) / (2 if rule.at_least is None else 1)
+        needed = _score_samples(samples * (data.interval.standard_error or 0.0) ** 2 / width**2, away / width, rule)
+    elif between + within > 0:
         repeats = round(samples / groups)
         needed = samples_needed(Design(between, within, repeats, alpha=1 - rule.confidence), away, POWER)
     return None if needed is None else max(math.ceil(needed * samples / groups), samples + 1)
+
+
+def _score_samples(variance: float, away: float, rule: GateRule) -> float:
+    """How many samples a score interval needs. Without variance it ends about z^2 / n away from the mean; that adds to
+    the usual half width: n is the root of `away = (z + power) * sqrt(variance / n) + z^2 / n`.
+    """
+    z = normal_quantile((1 + rule.confidence) / 2)
+    usual = (z + normal_quantile(POWER)) * math.sqrt(variance)
+    return float(((usual + math.sqrt(usual**2 + 4 * away * z**2)) / (2 * away)) ** 2)
 
 
 _KEYS_NAMED = 10

@@ -14,6 +14,7 @@ from holdfast.printable import clean
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.selection import is_wrong
+from holdfast.report.tables import reading_lines
 from holdfast.report.text import first_line, shortened
 from holdfast.score import as_number
 
@@ -30,8 +31,16 @@ class CaseResult(NamedTuple):
     message: str = ""
 
 
-def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: str, at_least: float | None) -> None:
-    """`lines` is called twice, because the counts precede the cases. `at_least`: see `case_result`."""
+def write_junit(
+    lines: Callable[[], Iterable[ExportLine]],
+    out: IO[str],
+    name: str,
+    at_least: float | None,
+    notes: Iterable[str] = (),
+) -> None:
+    """`lines` is called twice, because the counts precede the cases. `at_least`: see `case_result`. `notes`: properties
+    of the suite.
+    """
     counts: Counter[str] = Counter()
     seconds = 0.0
     for line in lines():
@@ -41,6 +50,9 @@ def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: s
     totals = {"name": name, **{each: counts[each] for each in ("tests", *_COUNTED.values())}, "time": f"{seconds:.3f}"}
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
     out.write(f"<testsuites {_attributes(**totals)}>\n<testsuite {_attributes(**totals)}>\n")
+    properties = [f"<property {_attributes(name='note', value=note)}/>\n" for note in notes]
+    if properties:
+        out.writelines(["<properties>\n", *properties, "</properties>\n"])
     for line in lines():
         out.writelines(_case(line, case_result(line, at_least)))
     out.write("</testsuite>\n</testsuites>\n")
@@ -49,7 +61,8 @@ def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: s
 def report_junit(source: ReportSource, out: IO[str]) -> None:
     """The writer of `report --format junit`."""
     report = source.reports[0]
-    write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least)
+    notes = reading_lines(report.cells)
+    write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least, notes)
 
 
 def case_result(line: ExportLine, at_least: float | None) -> CaseResult:

@@ -11,8 +11,8 @@ from typing import IO
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.formats import ReportSource
-from holdfast.report.tables import scorer_summaries
-from holdfast.report.text import count_of
+from holdfast.report.tables import left_out, reading_lines, scorer_summaries
+from holdfast.report.text import count_of, format_number
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -29,7 +29,7 @@ _SPECIAL = {
 }
 _SOUGHT = re.compile(f"-(?=-)|[{re.escape(''.join(each for each in _SPECIAL if each != '-'))}]")
 """LaTeX joins several hyphens into a dash, so only those are escaped."""
-_HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "failed")
+_HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "left out")
 
 
 def latex(reports: Sequence[RunReport]) -> str:
@@ -51,11 +51,14 @@ def latex(reports: Sequence[RunReport]) -> str:
         lines.append(r"\midrule")
         for cell in report.cells:
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
+    cells = [cell for report in reports for cell in report.cells]
+    notes = [rf"{_text(line)}\par" for line in reading_lines(cells)]
     caption = ", ".join(
         f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
         for report in reports
     )
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}"]
+    lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright", *notes]
+    lines += [rf"\caption{{{caption}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
@@ -66,18 +69,18 @@ def report_latex(source: ReportSource, out: IO[str]) -> None:
 
 def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
     names = [_text(cell.task), _text(cell.model)]
-    rest = [str(cell.failed), *([_text(str(cell.cost)) or "--"] if priced else [])]
+    cost = [_text(str(cell.cost)) or "--"] if priced else []
     if not cell.scorers:
-        yield [*names, "--", "--", "--", str(cell.finished), *rest]
+        yield [*names, "--", "--", "--", str(cell.finished), str(cell.planned - cell.finished), *cost]
     for each in cell.scorers:
         for name, summary, labels in scorer_summaries(each):
             shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
             mean, interval, n = _text(shown) or "--", "--", str(sum(labels.values()))
             if summary.mean is not None:
-                mean, n = f"${summary.mean:.4f}$", count_of(summary)
+                mean, n = f"${format_number(summary.mean)}$", count_of(summary).replace(" x ", r" $\times$ ")
                 if summary.low is not None and summary.high is not None:
-                    interval = f"$[{summary.low:.4f}, {summary.high:.4f}]$"
-            yield [*names, _text(name), mean, interval, n, *rest]
+                    interval = f"$[{format_number(summary.low)}, {format_number(summary.high)}]$"
+            yield [*names, _text(name), mean, interval, n, str(left_out(each, name)), *cost]
 
 
 def _row(cells: Sequence[str]) -> str:

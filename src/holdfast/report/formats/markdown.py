@@ -16,6 +16,7 @@ from holdfast.report.tables import (
     duration,
     edited_lines,
     failure_lines,
+    left_out,
     marked_lines,
     notice_lines,
     reading_lines,
@@ -27,7 +28,7 @@ from holdfast.report.text import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$!]|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE)
 """Includes entities, formulas, and addresses, which GitHub turns into links."""
-_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "left out", "tokens", "cost", "time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
@@ -63,11 +64,14 @@ def report_markdown(source: ReportSource, out: IO[str]) -> None:
 
 def _rows(cell: CellReport) -> Iterator[str]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
+    rest = (used, str(cell.cost) or "-", duration(cell.seconds))
     if not cell.scorers:
-        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
-    for name, (mean, _, interval, n, *_) in (row for each in cell.scorers for row in scorer_rows(each)):
-        yield _row((_text(cell.task), _text(cell.model), _text(name), _text(mean), interval, n, *rest))
+        left = str(cell.planned - cell.finished)
+        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), left, *rest))
+    for each in cell.scorers:
+        for name, (mean, _, interval, n, *_) in scorer_rows(each):
+            left = str(left_out(each, name))
+            yield _row((_text(cell.task), _text(cell.model), _text(name), _text(mean), interval, n, left, *rest))
 
 
 def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:

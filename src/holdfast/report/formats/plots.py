@@ -10,7 +10,7 @@ import io
 import math
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from holdfast.report.cells import RunReport
 from holdfast.report.compare.comparison import Comparison, compare
 from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.formats.lines import ExportLine
-from holdfast.report.text import counted, first_line, shortened
+from holdfast.report.text import counted, describe_methods, first_line, shortened
 from holdfast.spec import Reduction
 from holdfast.stats import Summary, pass_at_k, quantile
 
@@ -88,7 +88,9 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
             paid = cell.cost.dollars is not None and not cell.cost.unpriced and cell.finished
             dollars = (cell.cost.dollars or 0.0) / cell.finished if paid else None
             label = f"{prefix}{cell.task} / {cell.model}"
-            points += [Point(label, each.scorer, each.summary, dollars) for each in cell.scorers]
+            points += [
+                Point(f"{label}{_left_out(each.missing)}", each.scorer, each.summary, dollars) for each in cell.scorers
+            ]
         seconds: dict[tuple[str, str], array[float]] = {}
         scales = {cell.task: {each.scorer: each.scale for each in cell.scorers} for cell in report.cells}
         rules = {task: ((Reduction(),), by_scorer.get) for task, by_scorer in scales.items()}
@@ -105,6 +107,11 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
         pairs = list(pairs_within(sides[0]))
     comparisons = tuple(each for first, second in pairs for each in compare(first, second))
     return PlotData(tuple(points), comparisons, tuple(curves), tuple(latencies))
+
+
+def _left_out(*missing: Mapping[str, int]) -> str:
+    count = sum(sum(each.values()) for each in missing)
+    return f" ({count} left out)" if count else ""
 
 
 def _watched(lines: Iterable[ExportLine], seconds: "dict[tuple[str, str], array[float]]") -> Iterator[ExportLine]:
@@ -173,25 +180,39 @@ def draw(data: PlotData, image: str = "png") -> Iterator[Plot]:
     for scorer in data.scorers:
         points = [each for each in data.points if each.scorer == scorer and each.summary.mean is not None]
         if points:
-            yield _drawn("scores", scorer, "scores, with 95% intervals", image, partial(_scores, points))
+            method = _method(each.summary for each in points)
+            what = "scores, with 95% intervals" if method else "scores, without intervals"
+            yield _drawn("scores", scorer, what, image, partial(_scores, points), method)
         priced = [each for each in points if each.dollars is not None]
         if priced:
-            yield _drawn("cost", scorer, "cost against score", image, partial(_costs, priced))
+            method = _method(each.summary for each in priced)
+            yield _drawn("cost", scorer, "cost against score", image, partial(_costs, priced), method)
         differences = [each for each in data.comparisons if each.scorer == scorer and each.difference is not None]
         if differences:
-            yield _drawn("differences", scorer, "paired differences", image, partial(_differences, differences))
+            method = _method(each.difference for each in differences if each.difference is not None)
+            make = partial(_differences, differences)
+            yield _drawn("differences", scorer, "paired differences", image, make, method)
         curves = [each for each in data.curves if each.scorer == scorer]
         if curves:
-            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_pass_curves, curves))
+            note = "mean over the samples with a score of at least two repeats"
+            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_pass_curves, curves), note)
     if data.latencies:
         yield _drawn("seconds", "", "seconds of an answer", image, partial(_latencies, data.latencies))
 
 
-def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]") -> Plot:
+def _method(summaries: Iterable[Summary]) -> str:
+    found = describe_methods(summaries)
+    return f"95% intervals: {found}" if found else ""
+
+
+def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]", note: str = "") -> Plot:
+    """`note`: how its numbers were computed, in small letters below."""
     title = f"{_name(scorer)}: {what}" if scorer else what
     with _quietly() as matplotlib, matplotlib.rc_context(_SETTINGS):
         figure = make()
         figure.suptitle(title, fontsize=12, parse_math=False)
+        if note:
+            figure.supxlabel(note, fontsize=7, x=0.01, ha="left")
         out = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if image == "svg" else {"Software": None}
         figure.savefig(out, format=image, dpi=_DPI, metadata=metadata)
@@ -245,7 +266,8 @@ def _differences(found: Sequence[Comparison]) -> "Figure":
     labels = []
     for each in found:
         task = each.first.task if each.first.task == each.second.task else each.first.family
-        labels.append(f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}")
+        left = _left_out(each.missing_first, each.missing_second)
+        labels.append(f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}{left}")
     figure, axes = _rows_figure(labels, "second minus first, on the keys that both have")
     axes.axvline(0, color="#666666", linewidth=1)
     _intervals(axes, [each.difference for each in found if each.difference is not None])

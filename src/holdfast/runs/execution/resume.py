@@ -38,10 +38,12 @@ from holdfast.plan import (
 )
 from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft
 from holdfast.report import shortened
-from holdfast.runs.execution.corrections import (
+from holdfast.runs.execution.drift import (
+    AcceptedChanges,
+    DriftCheck,
+    Retry,
     cells_of,
 )
-from holdfast.runs.execution.drift import AcceptedChanges, DriftCheck, Retry
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import (
     Given,

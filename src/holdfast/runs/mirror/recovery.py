@@ -49,7 +49,6 @@ from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.remote import CountingSource, TransferProgress, only_run
-from holdfast.runs.store.blob_check import check_content
 from holdfast.runs.store.lookup import (
     RunLocation,
     default_store,
@@ -58,6 +57,7 @@ from holdfast.runs.store.lookup import (
     remove_hidden,
     run_location,
 )
+from holdfast.runs.verification import check_content
 from holdfast.spec import Mirror
 from holdfast.state import Fold, is_held
 

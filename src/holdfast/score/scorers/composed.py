@@ -34,7 +34,7 @@ def _check_parts(of: Sequence[Scorer], normalise: bool = False, **_: Any) -> str
 async def all_of(
     sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
 ) -> Score:
-    """All parts are true. For numbers: the lowest."""
+    """All parts are true. For numbers: the lowest. `normalise`: map each scale to 0..1 first."""
     return await _extreme(of, (sample, answer, ctx, normalise), lowest=True)
 
 
@@ -42,7 +42,7 @@ async def all_of(
 async def any_of(
     sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
 ) -> Score:
-    """At least one part is true. For numbers: the highest."""
+    """At least one part is true. For numbers: the highest. `normalise`: map each scale to 0..1 first."""
     return await _extreme(of, (sample, answer, ctx, normalise), lowest=False)
 
 
@@ -50,7 +50,7 @@ async def any_of(
 async def none_of(
     sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], normalise: bool = False
 ) -> Score:
-    """No part is true. For numbers: 1 minus the highest."""
+    """No part is true. For numbers: 1 minus the highest. `normalise`: map each scale to 0..1 first."""
     found = await _extreme(of, (sample, answer, ctx, normalise), lowest=False)
     value = found.value
     assert not isinstance(value, dict | str)
@@ -74,7 +74,9 @@ async def weighted(
     weights: list[float],
     normalise: bool = False,
 ) -> Score:
-    """The weighted mean of the parts. A part with several scores counts with their mean."""
+    """The weighted mean of the parts. A part with several scores counts with their mean. `normalise`: map each scale to
+    0..1 first.
+    """
     reasons, total = [], 0.0
     for part, weight in zip(of, weights, strict=True):
         values = await _values(part, sample, answer, ctx, normalise)

@@ -5,9 +5,8 @@ none. The list of tools is requested once and is a durable step, so that the mod
 server that we start ends when its standard input is closed, which also happens when we are killed. What it kept in
 memory is lost then; the recorded steps are not.
 
-Limits the size of responses of MCP servers over HTTP, to the limit for model servers.
-
-The client of the `mcp` package reads a whole response into memory first, so the limit is in the byte stream below it.
+A message of a server is limited to the size of a model server's response. The client of the `mcp` package reads a
+whole message into memory first, so the limit is below it: in the byte stream of HTTP, and in the lines from a process.
 """
 
 import asyncio
@@ -17,6 +16,7 @@ import importlib.util
 import logging
 import os
 import re
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import IO, Annotated, Any, cast
@@ -71,6 +71,8 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _STDERR_MAX = 500
 _PAGES_MAX = 1000
 _OPENING_SECONDS = 60.0
+_ENDING_SECONDS = 2.0
+"""How long a server may take to end after its input is closed, and again after SIGTERM, before SIGKILL."""
 _QUIET = logging.NullHandler()
 
 
@@ -177,6 +179,9 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             if not _is_lost(error):
                 raise ServerError(_message_of(error)) from error
             ctx.forget(key)
+            if session.problem:
+                ended = f"the MCP server {self.label} was ended while {doing}: {session.problem}"
+                raise ServerError(f"{ended}; the next call opens it anew") from error
             lost = f"the MCP server {self.label} ended, or was lost, while {doing}; the next call opens it anew"
             raise ServerError(lost + session.stderr_tail()) from error
 
@@ -187,16 +192,16 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         with tempfile.TemporaryFile("w+", errors="replace") as errors:
             session = _Session(None, errors)
             try:
-                async with self._transport(errors) as transport, mcp.Client(transport) as client:
+                async with self._transport(session, errors) as transport, mcp.Client(transport) as client:
                     session.client = client
                     yield session
             except Exception as error:
                 if session.client is not None:
                     raise
-                raise ServerError(f"{_message_of(error)}{session.stderr_tail()}") from error
+                raise ServerError(f"{session.problem or _message_of(error)}{session.stderr_tail()}") from error
 
     @contextlib.asynccontextmanager
-    async def _transport(self, errors: IO[str]) -> AsyncIterator[Any]:
+    async def _transport(self, session: "_Session", errors: IO[str]) -> AsyncIterator[Any]:
         if self.url:
             http, wire = map(importlib.import_module, ("httpx2", "mcp.client.streamable_http"))
             seconds = http.Timeout(30.0, read=self.seconds or 300.0)
@@ -207,9 +212,16 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
                 yield wire.streamable_http_client(_fill(self.url), http_client=client)
             return
         stdio = importlib.import_module("mcp.client.stdio")
-        program, *arguments = map(_fill, self.command)
-        parameters = stdio.StdioServerParameters(command=program, args=arguments, env=_filled(self.env))
-        yield stdio.stdio_client(parameters, errlog=errors)
+        process = await asyncio.create_subprocess_exec(
+            *map(_fill, self.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env={**stdio.get_default_environment(), **_filled(self.env)},
+            limit=connection.BODY_BYTES_MAX,
+            start_new_session=True,  # so that what it starts can be killed with it
+        )
+        yield _exchange_lines(process, session)
 
 
 ToolSource = Tool | McpServer
@@ -254,6 +266,8 @@ class _Session:
 
     def __init__(self, client: Any, errors: IO[str]) -> None:
         self.client = client
+        self.problem = ""
+        """Why we ended the server."""
         self._errors = errors
 
     def stderr_tail(self) -> str:
@@ -263,6 +277,80 @@ class _Session:
             if text:
                 return f"; it said last: {text[-_STDERR_MAX:]}"
         return ""
+
+
+@contextlib.asynccontextmanager
+async def _exchange_lines(process: asyncio.subprocess.Process, session: _Session) -> AsyncIterator[tuple[Any, Any]]:
+    """Yield the streams of messages from and to a process, one JSON text per line, and end it at the end.
+
+    `mcp.client.stdio` does the same, but reads lines of any length.
+    """
+    anyio, wire, types = map(importlib.import_module, ("anyio", "mcp.shared.message", "mcp_types"))
+    received, messages = anyio.create_memory_object_stream(0)
+    outbox, to_send = anyio.create_memory_object_stream(0)
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+
+    async def next_line() -> bytes:
+        try:
+            return await stdout.readline()
+        except ValueError:  # longer than the limit of the stream
+            session.problem = f"it sent a message of more than {connection.BODY_BYTES_MAX >> 20} MiB"
+            _signal_group(process, signal.SIGKILL)
+            return b""
+
+    async def receive() -> None:
+        async with received:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session has ended
+                while line := await next_line():
+                    try:
+                        message = wire.SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+                    except ValueError as error:
+                        message = error
+                    await received.send(message)
+        while await stdout.read(1 << 16):  # a server that cannot write its last words would not end
+            pass
+
+    async def send() -> None:
+        try:
+            async with to_send:
+                async for each in to_send:
+                    stdin.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                    await stdin.drain()
+        finally:  # without an end of the messages, a call would wait forever
+            received.close()
+
+    sender, receiver = asyncio.create_task(send()), asyncio.create_task(receive())
+    try:
+        yield messages, outbox
+        outbox.close()
+        await asyncio.wait([sender], timeout=_ENDING_SECONDS)
+    finally:
+        sender.cancel()
+        for each in (messages, received, outbox, to_send):
+            each.close()
+        stdin.close()
+        await _end(process, receiver)
+
+
+async def _end(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+    """Wait until the process ends, or end it, with everything in its process group."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _ENDING_SECONDS)
+                break
+            _signal_group(process, number)
+    finally:
+        _signal_group(process, signal.SIGKILL)  # also what the server started and left behind
+        await asyncio.wait([reading], timeout=_ENDING_SECONDS)
+        reading.cancel()
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+        os.killpg(process.pid, number)
 
 
 def _fill(text: str) -> str:

@@ -74,11 +74,9 @@ class Tool(msgspec.Struct, frozen=True):
         try:
             read = msgspec.convert(given, self.takes, strict=False)
         except msgspec.ValidationError as error:
-            raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {self._properties()}") from None
+            properties = json.dumps(self.parameters.get("properties", {}))
+            raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {properties}") from None
         return {name: getattr(read, name) for name in self.takes.__struct_fields__}
-
-    def _properties(self) -> str:
-        return json.dumps(self.parameters.get("properties", {}))
 
 
 @overload

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import SpecError
 from holdfast.records import KEY_SHAPE, is_credential_name, is_unmistakable, without_shapes
-from holdfast.spec.source.yaml import VARIABLE
+from holdfast.spec.source.text import VARIABLE
 
 _FIELD = re.compile(
     r"(?:.*[_-])?(?<!eos_)(?<!bos_)(?<!pad_)(?<!stop_)(?<!unk_)(?<!mask_)"

@@ -1,13 +1,16 @@
-"""Builds the effective spec from a YAML file (or a mapping), `--set` values and the environment.
+"""Builds the effective spec from a YAML file (or a mapping), `--set` values and the environment; selects parts of it.
 
 SpecError for everything that is not understood, with the file, the place (`tasks[0].scorers[1]`), the problem and the
 nearest valid name. Creates nothing on disk.
+
+A part of a spec (fewer samples, tasks or models) is an ordinary spec. `holdfast extend` turns a run of a part into a
+run of the whole.
 """
 
 import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,12 +18,11 @@ from holdfast.errors import FormatError, SpecError
 from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
-from holdfast.spec.source.assignment import assign, split_assignment
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.source.messages import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values
+from holdfast.spec.source.text import TEXT_BYTES_MAX, assign, parse_yaml, split_assignment, substitute
 from holdfast.spec.source.variables import is_late
-from holdfast.spec.source.yaml import TEXT_BYTES_MAX, parse_yaml, substitute
 from holdfast.spec.types import Model, Spec, Task
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
@@ -275,3 +277,57 @@ def _anchor(spec: Spec, folder: str) -> Spec:
             fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
         tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))
     return msgspec.structs.replace(spec, tasks=tasks)
+
+
+T = TypeVar("T", Task, Model)
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What to select. A field that is not set selects everything."""
+
+    limit: int | None = None
+    samples: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    models: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return self != Selection()
+
+
+def select(spec: Spec, selection: Selection) -> Spec:
+    """Return the selected part of a spec. A task that none of the selected models runs is dropped."""
+    if not selection:
+        return spec
+    if selection.limit is not None and selection.limit < 1:
+        raise SpecError(f"--limit {selection.limit}: at least 1")
+    models = _select_named("model", selection.models, spec.models)
+    left = {model.name for model in models}
+    tasks = []
+    for task in _select_named("task", selection.tasks, spec.tasks):
+        # Remove the other models from the tasks: the spec of a run may only name models that it has.
+        mine = None if task.models is None else [name for name in task.models if name in left]
+        if mine is None or mine:
+            tasks.append(task if mine == task.models else msgspec.structs.replace(task, models=mine))
+    if not tasks:
+        named = ", ".join(sorted(left))
+        raise SpecError(f"--model {named}: no task runs with it; see `models` of the tasks in the spec")
+    return msgspec.structs.replace(
+        spec,
+        tasks=tasks,
+        models=models,
+        limit=selection.limit or spec.limit,
+        samples=list(dict.fromkeys(selection.samples)) or spec.samples,
+    )
+
+
+def _select_named(kind: str, names: Sequence[str], parts: Sequence[T]) -> list[T]:
+    known = {part.name for part in parts}
+    for name in names:
+        if not any(_matches(name, each, known) for each in known):
+            raise SpecError(f"--{kind} {name}: the spec has no {kind} of that name{nearest(name, known)}")
+    return [part for part in parts if not names or any(_matches(name, part.name, known) for name in names)]
+
+
+def _matches(pattern: str, name: str, known: set[str]) -> bool:
+    """A name matches the part with that name; if there is none, all sweep variants of it."""
+    return name == pattern or (pattern not in known and base_of(name, {pattern: None}) == pattern)

@@ -21,8 +21,7 @@ import msgspec
 
 from holdfast.spec.providers import default_key_variables, model_fields
 from holdfast.spec.sampling_parameters import RULES
-from holdfast.spec.source.assignment import value_of
-from holdfast.spec.source.yaml import VARIABLE, fill_in, parse_variable
+from holdfast.spec.source.text import VARIABLE, fill_in, parse_variable, value_of
 from holdfast.spec.types import Model, Spec
 
 _LATE = re.compile(r"(?:models\[\d+\]|roles\..+?|defaults)\.(options|params)(?:\.(\w+))?.*")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.solve.tools.lookup import find_function
+from holdfast.solve.registry import find_function
 from holdfast.solve.tools.mcp import read_server
 
 
-def test_a_module_that_was_mended_and_imported_again_is_found_as_it_is_now(
+def test_a_module_that_was_edited_and_imported_again_is_found_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

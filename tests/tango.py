@@ -8,7 +8,7 @@ from scipy.optimize import brentq, minimize_scalar  # type: ignore[import-untype
 
 def tango_interval(gains: int, losses: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The differences of paired shares that a score test does not reject, with Student's quantile."""
-    quantile = scipy_stats.t.ppf((1 + confidence) / 2, n - 1)
+    quantile = float(scipy_stats.t.ppf((1 + confidence) / 2, n - 1))
     mean = (gains - losses) / n
 
     def excess(difference: float) -> float:

@@ -30,7 +30,7 @@ def check_reports(place: RunLocation) -> Checked:
     """Compute every number of a run's reports again."""
     found = Checked()
     with contextlib.closing(Index(place.folder)) as index, contextlib.closing(Reader(place.journal)) as reader:
-        recount = Recount(index.last_n).read(reader.read(live=True)).read_groups(place.folder)
+        recount = Recount(index.last_n).read(reader.read(live=True)).read_plan(place.folder).read_groups(place.folder)
         for evaluation in [*index.story.evaluations] or [""]:
             report = report_of(place, index, evaluation)
             where = f"evaluation {evaluation}: " if len(report.evaluations) > 1 else ""

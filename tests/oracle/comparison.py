@@ -4,11 +4,11 @@ Nothing is shared with what makes reports: records are read by `recount`, number
 """
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
 from holdfast.report.cells import Agreement, CellReport, RunReport, ScorerReport, panels
 from holdfast.report.costs import Cost, StoredSpec
@@ -16,9 +16,9 @@ from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced
 from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
 from holdfast.stats import Summary
-from tests.oracle import formulas
+from tests.oracle import formulas, scales
 from tests.oracle.anomalies import anomalous_answers, not_looked_at
-from tests.oracle.formulas import Defined, Given, is_number
+from tests.oracle.formulas import Defined, Given, Possible, is_number
 from tests.oracle.recount import Recount, Said
 from tests.oracle.speeds import COUNTS, quantiles
 
@@ -54,12 +54,20 @@ class Tally:
             told = (", ".join(names) or "nothing" for names in (reported, found))
             self.wrong.append("{}: the report has {}, the journal {}".format(place, *told))
 
-    def summary(self, place: str, reported: Summary, found: Defined) -> None:
-        self.number(f"{place}n", reported.n, found.n)
+    def summary(self, place: str, reported: Summary, found: Defined, counts: tuple[int, int | None]) -> None:
+        """`found`: of one value a sample. `counts`: numbers of answers, and of groups if samples share them."""
+        self.number(f"{place}n", reported.n, counts[0])
+        self.number(f"{place}samples", reported.samples, None if found.n == counts[0] else found.n)
+        self.number(f"{place}groups", reported.groups, counts[1])
+        self.names(f"{place}method", [reported.method], [found.method])
         self.number(f"{place}mean", reported.mean, found.mean)
         self.number(f"{place}standard error", reported.standard_error, found.error)
         self.number(f"{place}lower end", reported.low, found.low)
         self.number(f"{place}upper end", reported.high, found.high)
+
+    def bounds(self, place: str, reported: tuple[float, float] | None, found: tuple[float, float] | None) -> None:
+        for name, at in (("lowest", 0), ("highest", 1)):
+            self.number(f"{place}{name} mean", reported and reported[at], found and found[at])
 
     def usage(self, place: str, reported: Usage, found: Usage) -> None:
         for field in Usage.__struct_fields__:
@@ -107,6 +115,11 @@ class _Cell:
         self._finished = {o: recount.finished[o] for o in self._ordinals if o in recount.finished}
         self._given = recount.counting(evaluation, self._ordinals)
         self._scorers = recount.evaluations.get(evaluation, [])
+        self._samples = {o: recount.sample_of(o) for o in self._ordinals}
+        self._planned: dict[str, list[int]] = {}
+        """The ordinals of each sample."""
+        for o, sample in self._samples.items():
+            self._planned.setdefault(sample, []).append(o)
 
     def compare(self, tally: Tally, planned: int) -> None:
         told, place, kept = self._told, self._place, self._finished.values()
@@ -141,10 +154,17 @@ class _Cell:
         tally.number(f"{place}no score", told.no_score, len(values) - len(numbers) - labels.total())
         tally.number(f"{place}scorer failed", told.failures, len(said) - len(values))
         tally.number(f"{place}edited by hand", told.edited, sum(each.by_hand for each in said.values()))
-        groups = [self._group(o) for o in numbers]
-        tally.summary(place, told.summary, formulas.summary(list(numbers.values()), groups))
-        tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
+        scale = self._scale(tally, told, values)
+        by_sample: dict[str, list[float]] = {}
+        for o, number in numbers.items():
+            by_sample.setdefault(self._samples[o], []).append(number)
+        means = [statistics.fmean(each) for each in by_sample.values()]
+        found = formulas.summary(means, list(map(self._group, by_sample)), scale, len(numbers))
+        tally.summary(place, told.summary, found, (len(numbers), self._shared(by_sample)))
         tally.numbers_of(f"{place}label ", told.labels, labels)
+        tally.numbers_of(f"{place}missing ", told.missing, Counter(self._why_missing(said, numbers)))
+        every = [[numbers.get(o) for o in ordinals] for ordinals in self._planned.values()]
+        tally.bounds(place, told.bounds, formulas.filled(every, scale))
         reduced = {each.reducer: each for each in told.reduced}
         ways = stored_reductions(self._recount.spec).get(self._told.task, (Reduction(),))
         made = {how.label: self._reduced(how, values) for how in ways if how.name != MEAN}
@@ -152,16 +172,44 @@ class _Cell:
         tally.names(f"{place}reducers", list(reduced), shown)
         for how in ways:
             if how.label in reduced and how.label in made:
-                self._compare_reduced(tally, f"{place}{how.label}: ", reduced[how.label], how, made[how.label])
+                self._compare_reduced(tally, f"{place}{how.label}: ", reduced[how.label], how, made[how.label], scale)
+
+    def _scale(self, tally: Tally, told: ScorerReport, values: Mapping[int, Any]) -> Possible:
+        place, task = f"{self._place}{told.scorer}: ", self._told.task
+        found = scales.possible(told.scorer, self._scorers, task, values.values())
+        is_declared = scales.declared(told.scorer, self._scorers, task) is not None
+        tally.number(f"{place}scale is declared", told.is_declared, is_declared)
+        tally.number(f"{place}right or wrong", told.scale.is_bool, found.is_bool)
+        for name, reported, end in (
+            ("lowest", told.scale.lowest, found.lowest),
+            ("highest", told.scale.highest, found.highest),
+        ):
+            tally.number(f"{place}{name} of the scale", reported, None if math.isinf(end) else end)
+        return found
+
+    def _why_missing(self, said: Mapping[int, Said], numbers: Mapping[int, float]) -> Iterator[str]:
+        """Of each planned answer that is not in the mean. Labels are not missing where all are labels."""
+        for o in self._ordinals:
+            given = said.get(o)
+            if o in numbers:
+                continue
+            if o not in self._finished:
+                yield "failed" if o in self._recount.failed else "unfinished"
+            elif given is not None and given.failure:
+                yield "scorer_failed"
+            elif given is not None and not isinstance(given.value, str):
+                yield "no_score"
+            elif numbers:
+                yield "not_scored" if given is None else "label"
 
     def _reduced(self, how: Reduction, values: Mapping[int, Any]) -> dict[str, float | str | None]:
-        """Of each sample that has an answer."""
-        samples: dict[str, list[Given]] = {self._sample(o): [] for o in self._finished}
-        for o, value in values.items():
-            samples[self._sample(o)].append(Given(value, self._answer(how, o)))
-        repeats = {task["name"]: int(task.get("repeats", 1)) for task in self._recount.spec.get("tasks", ())}
-        planned = repeats.get(self._told.task, 1)
-        return {sample: formulas.reduced(how, each, planned) for sample, each in samples.items()}
+        """Of each planned sample."""
+        return {
+            sample: formulas.reduced(
+                how, [Given(values[o], self._answer(how, o)) for o in ordinals if o in values], len(ordinals)
+            )
+            for sample, ordinals in self._planned.items()
+        }
 
     def _answer(self, how: Reduction, o: int) -> object:
         """What tells an answer from others: its text, or a scorer's label."""
@@ -186,31 +234,35 @@ class _Cell:
         for name in (each for each in told if each in found):
             _compare_agreement(tally, self._place, told[name], [votes[f"{name}.{role}"] for role in found[name]])
 
-    def _sample(self, o: int) -> str:
-        return parse_key(self._finished[o].key).sample_id
-
-    def _group(self, o: int) -> Hashable:
+    def _group(self, sample: str) -> Hashable:
         """What is independent: samples with the same group, or a sample."""
-        group = self._recount.groups.get(o)
-        return ("sample", self._sample(o)) if group is None else ("group", group)
+        group = next((self._recount.groups[o] for o in self._planned[sample] if o in self._recount.groups), None)
+        return ("sample", sample) if group is None else ("group", group)
 
-    def _shared(self, ordinals: Iterable[int]) -> int | None:
+    def _shared(self, samples: Collection[str]) -> int | None:
         """How many groups there are; nothing if that is how many samples there are."""
-        given = list(ordinals)
-        groups = len(set(map(self._group, given)))
-        return None if groups == len(set(map(self._sample, given))) else groups
+        groups = len(set(map(self._group, samples)))
+        return None if groups == len(samples) else groups
 
     def _compare_reduced(
-        self, tally: Tally, place: str, told: Reduced, how: Reduction, made: Mapping[str, float | str | None]
+        self,
+        tally: Tally,
+        place: str,
+        told: Reduced,
+        how: Reduction,
+        made: Mapping[str, float | str | None],
+        scale: Possible,
     ) -> None:
         labels = Counter(each for each in made.values() if isinstance(each, str))
-        one_of = {self._sample(o): o for o in self._finished}
-        numbers = {one_of[sample]: each for sample, each in made.items() if isinstance(each, float)}
-        found = formulas.reduced_summary(how, list(numbers.values()), list(map(self._group, numbers)))
-        tally.summary(place, told.summary, found)
-        tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
+        numbers = {sample: each for sample, each in made.items() if isinstance(each, float)}
+        repeats = max(map(len, self._planned.values()))
+        groups, answers = list(map(self._group, numbers)), len(numbers) * repeats
+        found = formulas.reduced_summary(how, list(numbers.values()), groups, scale, answers)
+        tally.summary(place, told.summary, found, (len(numbers), self._shared(numbers)))
         tally.numbers_of(f"{place}label ", told.labels, labels)
         tally.number(f"{place}samples without a value", told.no_value, sum(each is None for each in made.values()))
+        known = [[each] for each in made.values() if not isinstance(each, str)]
+        tally.bounds(place, told.bounds, formulas.filled(known, formulas.reduced_scale(how, scale)))
 
 
 def _compare_agreement(tally: Tally, place: str, told: Agreement, votes: Sequence[Mapping[int, Any]]) -> None:

@@ -19,8 +19,10 @@ from holdfast.spec.reductions import Reduction
 
 _CLOSE = 1e-9
 _UPPER = 0.975
-_CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
+_CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k", "at_least")
 _OF_LABELS = ("mode", "majority")
+_OF_ALL = ("max", "at_least")
+"""No value if a repeat is missing."""
 
 
 class Defined(msgspec.Struct, frozen=True):
@@ -31,6 +33,19 @@ class Defined(msgspec.Struct, frozen=True):
     error: float | None = None
     low: float | None = None
     high: float | None = None
+    method: str = ""
+
+
+class Possible(msgspec.Struct, frozen=True):
+    """Which values there can be."""
+
+    lowest: float = -math.inf
+    highest: float = math.inf
+    is_bool: bool = False
+
+
+ANY = Possible()
+RIGHT_OR_WRONG = Possible(0.0, 1.0, is_bool=True)
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -54,8 +69,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) <= 1e150
 
 
-def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
-    """Mean, standard error and the ends of the interval, values of one group being one observation."""
+def summary(
+    values: Sequence[float], groups: Sequence[Hashable], scale: Possible = ANY, answers: int | None = None
+) -> Defined:
+    """Mean, standard error and the ends of the interval, values of one group being one observation. `answers`: how many
+    the values are means of, if not one each.
+    """
     import numpy
 
     n = len(values)
@@ -63,30 +82,66 @@ def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
         return Defined(0)
     place = {group: index for index, group in enumerate(dict.fromkeys(groups))}
     given, names, count = numpy.asarray(values), numpy.asarray([place[group] for group in groups]), len(place)
-    mean = float(given.mean())
+    mean = math.fsum(values) / n
     if count < 2:
         return Defined(n, mean)
     sizes, sums = numpy.bincount(names), numpy.bincount(names, weights=given)
-    error = float(numpy.sqrt(((sums - sizes * mean) ** 2).sum() * count / (count - 1)) / n)
-    shares = sums / sizes
-    right = int(shares.sum()) if set(shares) <= {0.0, 1.0} and set(values) <= {0.0, 1.0} else None
-    if right is not None and (len(set(sizes)) == 1 or right in (0, count)):
-        return Defined(n, mean, error, *_not_rejected(right / count, count))
-    if error <= _CLOSE * abs(mean):
-        return Defined(n, mean, error)
-    half = _t_quantile(count - 1) * error
-    low, high = mean - half, mean + half
-    if set(values) <= {0.0, 1.0}:
-        low, high = max(low, 0.0), min(high, 1.0)
-    return Defined(n, mean, error, low, high)
+    variance = float(((sums - sizes * mean) ** 2).sum()) / n**2
+    error = math.sqrt(variance * count / (count - 1))
+    alike = 1 / float(((sizes / n) ** 2).sum())  # as many groups of one size
+    if scale.is_bool and 0 <= mean <= 1:
+        worth = _worth(mean, variance, alike, max(answers or n, alike), count - 1)
+        return Defined(n, mean, error, *_not_rejected(mean, worth), "wilson")
+    if error > _CLOSE * abs(mean):
+        half = t_quantile(count - 1) * error
+        low, high = float(max(mean - half, scale.lowest)), float(min(mean + half, scale.highest))
+        return Defined(n, mean, error, low, high, "student")
+    if math.isinf(scale.highest - scale.lowest):
+        return Defined(n, mean, 0.0)
+    # A value from 0 to the width is at least v in all groups with a chance of at most (mean / v)^groups.
+    unseen = math.exp(math.log(1 - _UPPER) / alike)
+    low = scale.lowest + (mean - scale.lowest) * unseen
+    high = scale.highest - (scale.highest - mean) * unseen
+    return Defined(n, mean, 0.0, low, high, "equal")
 
 
-def reduced_summary(how: Reduction, values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
-    """Of one value a sample; the interval of a chance ends at 0 and 1."""
-    found = summary(values, groups)
-    if how.name not in _CHANCES or found.low is None or found.high is None:
-        return found
-    return msgspec.structs.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+def _worth(mean: float, variance: float, alike: float, answers: float, freedom: int) -> float:
+    """As many independent answers would give a share this variance. It is between that of groups whose answers are all
+    alike and that of independent answers; half a wrong (or right) answer's weight is on the first.
+    """
+    alone = mean * (1 - mean)
+    if alone <= 0 or math.isclose(alike, answers, rel_tol=1e-12):
+        return alike
+    found = min(max(variance, alone / answers), alone / alike)
+    few = 0.5 / (0.5 + alike * min(mean, 1 - mean))
+    blended = found + few * (alone / alike - found)
+    z = statistics.NormalDist().inv_cdf(_UPPER)
+    return max(alike, alone / (blended * (t_quantile(freedom) / z) ** 2))
+
+
+def reduced_summary(
+    how: Reduction, values: Sequence[float], groups: Sequence[Hashable], scale: Possible, answers: int
+) -> Defined:
+    """Of one value a sample; a chance is from 0 to 1 on any scale."""
+    return summary(values, groups, reduced_scale(how, scale), answers)
+
+
+def reduced_scale(how: Reduction, scale: Possible) -> Possible:
+    return RIGHT_OR_WRONG if how.name in _CHANCES else scale
+
+
+def filled(values: Sequence[Sequence[float | None]], scale: Possible) -> tuple[float, float] | None:
+    """The mean of the means of samples if all that is missing were the lowest, or the highest. `values`: of each
+    sample. Nothing if nothing is missing, or all is, or the scale has no ends.
+    """
+    every = [value for each in values for value in each]
+    if all(value is None for value in every) or None not in every or math.isinf(scale.highest - scale.lowest):
+        return None
+    low, high = (
+        statistics.fmean(statistics.fmean(end if value is None else value for value in each) for each in values)
+        for end in (scale.lowest, scale.highest)
+    )
+    return low, high
 
 
 def reduced(how: Reduction, given: Sequence[Given], repeats: int) -> float | str | None:
@@ -103,11 +158,10 @@ def reduced(how: Reduction, given: Sequence[Given], repeats: int) -> float | str
         return None if n < how.k else 1 - math.prod((n - right - i) / (n - i) for i in range(how.k))
     if how.name == "pass_power_k":
         return None if n < how.k else math.prod((right - i) / (n - i) for i in range(how.k))
-    if how.name == "at_least":
-        open_ends = max(repeats, len(given)) - n
-        return 1.0 if right >= how.k else 0.0 if n and right + open_ends < how.k else None
-    if not values:
+    if not values or (how.name in _OF_ALL and n < max(repeats, len(given))):
         return None
+    if how.name == "at_least":
+        return float(right >= how.k)
     if how.name in _OF_LABELS:
         return statistics.fmean(statistics.multimode(values))
     return max(values) if how.name == "max" else float(statistics.median(values))
@@ -135,7 +189,7 @@ def agreed(votes: Sequence[Mapping[int, Any]]) -> Agreed:
     return Agreed(len(units), share, alpha, _kappa(units) if len(votes) == 2 else None)
 
 
-def _not_rejected(share: float, n: int) -> tuple[float, float]:
+def _not_rejected(share: float, n: float) -> tuple[float, float]:
     """The ends of Wilson's interval: the shares p for which n (share - p)^2 = z^2 p (1 - p)."""
     import numpy
 
@@ -144,7 +198,7 @@ def _not_rejected(share: float, n: int) -> tuple[float, float]:
     return low, high
 
 
-def _t_quantile(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     """By the distribution of freedom / (freedom + t^2), which is a beta."""
     from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy has no types
 

@@ -113,6 +113,8 @@ class Recount:
         """Steps were removed from the journal: durations cannot be computed again."""
         self.groups: dict[int, str] = {}
         """By ordinal: what a row has in the column that the task's `dataset.group` names."""
+        self._planned: dict[int, str] = {}
+        """By ordinal: the sample."""
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Recount":
         for entry in entries:
@@ -122,6 +124,19 @@ class Recount:
                 self.records += 1
                 self._apply(entry)
         return self
+
+    def read_plan(self, run: str) -> "Recount":
+        """The samples. A plan that cannot be read has none."""
+        for cell in self.cells:
+            with contextlib.suppress(OSError, JournalError):
+                self._planned |= {line.o: parse_key(line.k).sample_id for line in planned_lines(run, cell)}
+        return self
+
+    def sample_of(self, o: int) -> str:
+        """By the plan, else by the answer. What has neither is taken for a sample of its own."""
+        if o in self._planned:
+            return self._planned[o]
+        return parse_key(self.finished[o].key).sample_id if o in self.finished else f"number {o}"
 
     def read_groups(self, run: str) -> "Recount":
         """From the rows that the run holds, if it holds any. Of a task whose rows cannot be read there are none."""

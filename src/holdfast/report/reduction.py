@@ -23,8 +23,7 @@ from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.spec import Reduction
-from holdfast.stats import BOOL, Scale, Summary
-from holdfast.stats.intervals import LEVEL
+from holdfast.stats import BOOL, LEVEL, Scale, Summary
 
 _NAME_MAX = 80
 """Longer values are replaced by a digest: a column may hold the passage itself."""

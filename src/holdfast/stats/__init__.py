@@ -15,6 +15,7 @@ from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_interva
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
 from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
 from holdfast.stats.intervals import (
+    LEVEL,
     GroupSums,
     Summary,
     paired_difference,
@@ -70,6 +71,7 @@ __all__ = [
     "BOOL",
     "COUNT",
     "LABEL",
+    "LEVEL",
     "NUMBER",
     "UNIT",
     "BoundedMean",

@@ -77,15 +77,19 @@ def lines_of(store: Path) -> list[ExportLine]:
 
 def sides(store: Path) -> tuple[SideAnswers, SideAnswers]:
     with Run(find_run(str(store), "run-1")) as run:
-        first, second = sides_of("run-1", run.lines(), run.reductions()).values()
+        rules = {task: (how, lambda name: None) for task, how in run.reductions().items()}
+        first, second = sides_of("run-1", run.lines(), rules).values()
     return first, second
 
 
 def expected(name: str, repeats: int = 2) -> Summary:
-    """What the statistics say of the same numbers by themselves, with six groups."""
-    values = [value for value in SCORES[name] for _ in range(repeats)]
-    summary = summarise(values, [group for group in GROUPS for _ in range(repeats)])
-    return msgspec.structs.replace(summary, groups=6)
+    """What the statistics say of the same numbers by themselves, one for each sample, with six groups."""
+    return counted(summarise(SCORES[name], GROUPS), repeats)
+
+
+def counted(summary: Summary, repeats: int) -> Summary:
+    samples = 12 if repeats > 1 else None
+    return msgspec.structs.replace(summary, n=12 * repeats, samples=samples, groups=6)
 
 
 def test_an_interval_is_as_wide_as_the_formula_of_clusters_says(store: Path) -> None:
@@ -123,9 +127,9 @@ def test_report_show_leaderboard_gate_and_standards_have_the_same_numbers(store:
     assert {each.model: each.summary for each in board.ranked} == reported
     judged = judge_level(first, first.measures()["score"], GateRule(at_least=0.4))
     assert (judged.interval, judged.samples, judged.common) == (reported["first"], 12, 24)
-    (told, *_) = shortcomings(lines_of(store), RequiredScore(0.9))
+    (told, *_) = shortcomings({("task", "first"): first}, RequiredScore(0.9))
     low, high = reported["first"].low, reported["first"].high
-    assert f"{low:.4f} .. {high:.4f}, n 24 (6 groups)" in told
+    assert f"{low:.4f} .. {high:.4f}, n 12 x 2 (6 groups)" in told
 
 
 def test_reduced_numbers_are_in_the_groups_of_their_samples(store: Path) -> None:
@@ -137,11 +141,10 @@ def test_reduced_numbers_are_in_the_groups_of_their_samples(store: Path) -> None
 
 def test_a_comparison_pairs_keys_and_clusters_by_group(store: Path) -> None:
     plain, _ = comparisons(store)
-    steps = [after - before for before, after in zip(SCORES["first"], SCORES["second"], strict=True) for _ in range(2)]
-    groups = [group for group in GROUPS for _ in range(2)]
-    assert plain.difference == msgspec.structs.replace(paired_difference(steps, groups), groups=6)
-    assert (plain.common, plain.samples, plain.p) == (24, 12, permutation_test(steps, groups).p)
-    assert plain.effect == pytest.approx(cohens_dz(steps[::2]), rel=1e-12), "an effect is from sample to sample"
+    steps = [after - before for before, after in zip(SCORES["first"], SCORES["second"], strict=True)]
+    assert plain.difference == counted(paired_difference(steps, GROUPS), 2)
+    assert (plain.common, plain.samples, plain.p) == (24, 12, permutation_test(steps, GROUPS).p)
+    assert plain.effect == pytest.approx(cohens_dz(steps), rel=1e-12), "an effect is from sample to sample"
     first, second = sides(store)
     judged = judge_against(second, second.measures()["score"], first.measures()["score"], GateRule(margin=0.1))
     assert (judged.interval, judged.samples) == (plain.difference, 12)

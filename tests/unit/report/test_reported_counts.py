@@ -100,15 +100,15 @@ def halved(values: Any, groups: Any = None) -> Any:
     return msgspec.structs.replace(found, squares=found.squares / 4)
 
 
-def ungrouped(values: Any, groups: Any = None) -> Any:
-    return sum_groups(values)
+def every_answer_a_sample(samples: Any, values: Any) -> Any:
+    return {f"{sample} {index}": value for index, (sample, value) in enumerate(zip(samples, values, strict=True))}
 
 
-@pytest.mark.parametrize("broken", [halved, ungrouped])
+@pytest.mark.parametrize(("name", "broken"), [("sum_groups", halved), ("mean_by_sample", every_answer_a_sample)])
 def test_a_mistake_in_the_statistics_of_reports_is_found(
-    whole: RunLocation, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
+    whole: RunLocation, monkeypatch: pytest.MonkeyPatch, name: str, broken: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(totals, "sum_groups", broken)
+    monkeypatch.setattr(totals, name, broken)
     index_file(whole.folder).unlink(missing_ok=True)  # it has the right sums
     try:
         found = check_reports(whole).differences

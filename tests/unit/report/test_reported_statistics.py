@@ -24,12 +24,12 @@ from holdfast.score.anomalies import ANOMALIES_VERSION
 from holdfast.score.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
 from holdfast.state import totals
-from holdfast.stats import summarise
+from holdfast.stats import BOOL, COUNT, NUMBER, Scale, Summary, sum_groups, summarise, summarise_sums
 from tests import oracle
 from tests.caches import Change, index_file, set_row, tamper
 from tests.journals import flipped, write_session
 from tests.oracle import check_reports, formulas
-from tests.oracle.formulas import Defined, Given
+from tests.oracle.formulas import Defined, Given, Possible
 from tests.oracle.formulas import reduced as by_definition
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 from tests.unit.report.test_anomalies import answered, begun
@@ -60,7 +60,7 @@ def ran(store: Path) -> RunLocation:
     def moody(sample: Sample, answer: Answer) -> float | None:
         return None if sample.id == "s2" else next(mood) / 10
 
-    scorers = [scorer(panel).using(roles=["a", "b"]), moody]
+    scorers = [scorer(panel).using(roles=["a", "b"]), scorer(moody, scale=(0, 2))]
     task = Asked(rows=rows(5), scorers=scorers, fields={"repeats": 3, "reduce": [*WAYS, BY_LABEL]})
     roles = {name: {"provider": "mock"} for name in "ab"}
     go(store, given([task], [model("warm", reply, params={"temperature": 0.7})], roles=roles))
@@ -223,13 +223,35 @@ def test_both_ways_to_reduce_come_to_the_same() -> None:
         assert theirs == (mine if mine is None else pytest.approx(mine, abs=1e-12)), (how, told)
 
 
+SCALES = [(NUMBER, formulas.ANY), (COUNT, Possible(lowest=0.0)), (Scale("range", -9.0, 4.0), Possible(-9.0, 4.0))]
+RIGHT = (BOOL, formulas.RIGHT_OR_WRONG)
+
+
 @pytest.mark.parametrize(
     "values",
     [[], [1.0], [0.0] * 3, [1.0] * 7, [1.0, 0.0] * 9, [1.0] * 999 + [0.0], [0.5, 0.25, 3.5], [0.1] * 3, [2.0, -9.0]],
 )
 def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> None:
-    for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
-        told, found = summarise(values, list(groups)), formulas.summary(values, list(groups))
-        numbers = msgspec.structs.astuple(told)[: len(Defined.__struct_fields__)]
-        close = [None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in numbers]
-        assert list(msgspec.structs.astuple(found)) == close
+    scales = [*SCALES, RIGHT] if set(values) <= {0.0, 1.0} else SCALES
+    for groups in (list(range(len(values))), [index // 2 for index in range(len(values))]):
+        for scale, possible in scales:
+            assert_same(summarise(values, groups, scale=scale), formulas.summary(values, groups, possible))
+
+
+def assert_same(told: Summary, found: Defined) -> None:
+    numbers = (told.n, told.mean, told.standard_error, told.low, told.high)
+    close = [None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in numbers]
+    assert [*msgspec.structs.astuple(found)] == [*close, told.method]
+
+
+def test_means_of_repeats_by_definition_are_those_of_a_report() -> None:
+    """Right or wrong, with as many answers as it takes, some of which failed, and samples in groups."""
+    draw = random.Random(20)
+    for _ in range(300):
+        samples, most = draw.randint(1, 25), draw.randint(1, 6)
+        repeats = [draw.randint(1, most) for _ in range(samples)]
+        ease = draw.choice([0.02, 0.3, 0.6, 0.97])
+        values = [sum(draw.random() < ease for _ in range(several)) / several for several in repeats]
+        groups = [draw.randrange(samples) if draw.random() < 0.5 else index for index in range(samples)]
+        told = summarise_sums([sum_groups(values, groups)], scale=BOOL, answers=sum(repeats))
+        assert_same(told, formulas.summary(values, groups, formulas.RIGHT_OR_WRONG, sum(repeats)))

@@ -1,8 +1,10 @@
 """Sides, comparisons, leaderboards and gates from lines alone: what is rare in whole runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
@@ -14,6 +16,7 @@ from holdfast.report.compare.sides import SideAnswers, choose_measures, sides_of
 from holdfast.report.costs import Cost
 from holdfast.score.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
+from holdfast.stats import COUNT, NUMBER, UNIT, Scale
 
 
 def line(sample: str, value: Any = None, repeat: int = 1, status: str = "finished", text: str = "") -> ExportLine:
@@ -22,9 +25,16 @@ def line(sample: str, value: Any = None, repeat: int = 1, status: str = "finishe
     return ExportLine(f"t/m/{sample}/{repeat}", "t", "m", sample, repeat, status, text, error, scores)
 
 
-def side(*values: Any, run: str = "r", reduce: Any = "mean") -> SideAnswers:
+def side(*values: Any, run: str = "r", reduce: Any = "mean", scale: Scale | None = None) -> SideAnswers:
     lines = [line(f"x{i}", value) for i, value in enumerate(values)]
-    return sides_of(run, lines, {"t": reductions(reduce)})["t", "m"]
+    return side_of(lines, run, reduce, scale)
+
+
+def side_of(
+    lines: Sequence[ExportLine], run: str = "r", reduce: Any = "mean", scale: Scale | None = None
+) -> SideAnswers:
+    """`scale`: as the scorer declares it."""
+    return sides_of(run, lines, {"t": (reductions(reduce), lambda name: scale)})["t", "m"]
 
 
 def test_labels_are_compared_without_numbers() -> None:
@@ -72,13 +82,14 @@ def test_right_or_wrong_with_repeats_is_no_matter_for_mcnemars_test() -> None:
     assert found.test == "mcnemar"
 
 
-def test_a_missing_repeat_leaves_open_what_it_would_decide() -> None:
+@pytest.mark.parametrize("how", [Reduction("at_least", 2), Reduction("max")])
+def test_a_missing_repeat_leaves_a_maximum_and_a_count_without_a_value(how: Reduction) -> None:
     right, wrong, none = Repeat(True), Repeat(False), Repeat(None)
-    how = Reduction("at_least", 2)
-    assert reduced_value(how, [right, wrong, none]) is None
-    assert reduced_value(how, [right, right, none]) == 1.0
-    assert reduced_value(how, [right, wrong], repeats=2) == 0.0
-    assert reduced_value(how, [right, wrong], repeats=3) is None
+    for missing in ([right, wrong, none], [right, right, none], [wrong, wrong, none], [none]):
+        assert reduced_value(how, missing) is None
+    assert reduced_value(how, [right, right], repeats=2) == 1.0
+    assert reduced_value(how, [wrong, wrong], repeats=2) == 0.0
+    assert reduced_value(how, [right, right], repeats=3) is None
 
 
 def test_of_an_answer_scored_right_and_wrong_nothing_is_said() -> None:
@@ -135,8 +146,9 @@ def outcome(mine: SideAnswers, bar: GateRule, theirs: SideAnswers | None = None)
 @pytest.mark.parametrize(
     ("mine", "theirs", "expected"),
     [
-        ([0.5, 0.6, 0.7], [0.5, 0.6, 0.7], "passed"),
-        ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "worse"),  # each by 0.1, and the margin is 0.05
+        ([0.5, 0.6, 0.7], [0.5, 0.6, 0.7], "unsure"),  # of other samples nobody knows
+        ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "unsure"),  # each by 0.1: how much that varies is not known either
+        ([0.4, 0.51, 0.59], [0.5, 0.6, 0.7], "worse"),  # by 0.1, give or take 0.0249
         ([0.5], [0.5], "unsure"),  # of one sample nobody knows how it varies
         ([1, 0, 1], [0, 1, 1], "unsure"),
         ([0.48, 0.57, 0.66], [0.5, 0.6, 0.7], "unsure"),
@@ -147,17 +159,45 @@ def test_a_run_passes_is_worse_or_unsure(mine: list[float], theirs: list[float],
     assert outcome(side(*mine), GateRule(margin=0.05), side(*theirs)) == expected
 
 
-def test_a_mean_that_is_just_the_bound_is_enough_where_nothing_varies() -> None:
-    assert outcome(side(0.3, 0.3), GateRule(at_least=0.3)) == "passed"
-    assert outcome(side(0.3, 0.3), GateRule(at_least=0.4, margin=0.1)) == "passed"
-    assert outcome(side(0.3, 0.3), GateRule(at_least=0.31)) == "worse"
+@pytest.mark.parametrize("at_least", [0.1, 0.3, 0.31, 0.9])
+def test_where_nothing_varies_and_a_scale_has_no_ends_nothing_is_sure(at_least: float) -> None:
+    for scale in (None, NUMBER, COUNT):
+        assert outcome(side(*[0.3] * 50, scale=scale), GateRule(at_least=at_least)) == "unsure"
+
+
+@pytest.mark.parametrize(
+    ("n", "at_least", "expected"),
+    [
+        (20, 0.25, "unsure"),  # the lower end is 0.3 * 0.025^(1/n): 0.2495 of 20, 0.2517 of 21
+        (21, 0.25, "passed"),
+        (21, 0.3, "unsure"),
+        (23, 0.4, "unsure"),  # the upper one is 1 - 0.7 * 0.025^(1/n): 0.4037 of 23, 0.3997 of 24
+        (24, 0.4, "worse"),
+    ],
+)
+def test_where_nothing_varies_the_ends_of_the_scale_decide(n: int, at_least: float, expected: str) -> None:
+    assert outcome(side(*[0.3] * n, scale=UNIT), GateRule(at_least=at_least)) == expected
+    assert outcome(side(*[0.3] * n, scale=UNIT), GateRule(at_least=at_least + 0.1, margin=0.1)) == expected
+
+
+def test_a_lower_end_that_is_just_the_bound_is_enough() -> None:
+    values = [0.1, 0.2, 0.3, 0.4]
+    low = 0.25 - 3.182446305284263 * (0.05 / 3) ** 0.5 / 2  # Student's, as in a table
+    assert outcome(side(*values), GateRule(at_least=low)) == "passed"
+    assert outcome(side(*values), GateRule(at_least=low + 0.1, margin=0.1)) == "passed"
+    assert outcome(side(*values), GateRule(at_least=low + 1e-6)) == "unsure"
 
 
 def test_how_many_samples_are_needed_counts_repeats_as_repeats() -> None:
     lines = [line(f"x{i}", (i + repeat) % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
     answers = sides_of("r", lines)["t", "m"]
     found = judge_level(answers, answers.measures()["s"], GateRule(at_least=0.3))
-    assert (found.common, found.samples, found.outcome) == (27, 9, "passed")  # each sample has one right of three
+    assert (found.common, found.samples, found.outcome) == (27, 9, "unsure")  # each sample has one right of three
+    # Nine samples without variance are worth 21 answers, and less because the variance is an estimate.
+    worth = 21 * (scipy_stats.norm.ppf(0.975) / scipy_stats.t.ppf(0.975, 8)) ** 2
+    low = scipy_stats.beta.ppf(0.025, worth / 3, worth * 2 / 3 + 1)
+    high = scipy_stats.beta.ppf(0.975, worth / 3 + 1, worth * 2 / 3)
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), rel=1e-9)
     lines = [line(f"x{i}", i % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
     answers = sides_of("r", lines)["t", "m"]
     thrice = judge_level(answers, answers.measures()["s"], GateRule(at_least=0.2))
@@ -212,4 +252,4 @@ def test_a_panel_has_an_agreement_for_each_criterion_and_missing_votes_are_left_
     clear, short = agreements(found, votes)
     assert (clear.scorer, clear.n, clear.alpha, clear.kappa, clear.agreement) == ("rubric.clear", 2, 1.0, 1.0, 1.0)
     assert (short.scorer, short.n, short.alpha, short.kappa, short.agreement) == ("rubric.short", 2, None, None, 1.0)
-    assert "Krippendorff's alpha -" in str(short)
+    assert "Krippendorff's alpha (ordinal) -" in str(short)

@@ -343,3 +343,22 @@ def test_the_exact_interval_is_that_of_statsmodels(right: int, n: int) -> None:
     found = summarise_sums([sum_groups([1.0] * right + [0.0] * (n - right))], scale=BOOL, exact=True)
     assert (found.low, found.high) == pytest.approx(proportion_confint(right, n, 0.05, "beta"), abs=CLOSE)
     assert found.method == "exact"
+
+
+@pytest.mark.parametrize("times", [300, pytest.param(4_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("samples", [10, 40])
+@pytest.mark.parametrize(("correlation", "repeats"), [(0.1, 5), (0.5, 5), (0.9, 3)])
+def test_the_exact_interval_of_repeats_errs_at_most_as_often_as_it_says(
+    samples: int, share: float, correlation: float, repeats: int, times: int
+) -> None:
+    """A gate passes if the truth is below the lower end, and calls a run worse if it is above the upper one."""
+    random = np.random.default_rng([samples, int(share * 100), int(correlation * 10)])
+    weight, below, above = (1 - correlation) / correlation, 0, 0
+    for _ in range(times):
+        chances = random.beta(share * weight, (1 - share) * weight, samples)
+        sums = sum_groups((random.binomial(repeats, chances) / repeats).tolist())
+        found = summarise_sums([sums], scale=BOOL, answers=samples * repeats, exact=True)
+        below += share < known(found.low)
+        above += share > known(found.high)
+    assert max(below, above) / times <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / times)

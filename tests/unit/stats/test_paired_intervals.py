@@ -129,6 +129,6 @@ def test_repeats_do_not_let_a_loss_pass(n: int, repeats: int, margin: float, los
 def test_rare_losses_of_grades_do_not_pass(n: int, lost: float, times: int) -> None:
     """Grades from 0 to 1 that are mostly tied: 5 % of the samples lose, the others keep their grade."""
     random = np.random.default_rng([n, int(lost * 10)])
-    draws = [-lost * (random.random(n) < 0.05) for _ in range(times)]
+    draws = [np.where(random.random(n) < 0.05, -lost, 0.0) for _ in range(times)]
     passed = sum(passes(each, 0.05 * lost, UNIT, n) for each in draws)
     assert passed / times <= NOMINAL + 3 * math.sqrt(NOMINAL * (1 - NOMINAL) / times)

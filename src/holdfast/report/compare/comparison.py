@@ -22,8 +22,7 @@ from holdfast.records import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
 from holdfast.report.reduction import with_counts
 from holdfast.state import mean_by_sample
-from holdfast.stats import NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
-from holdfast.stats.intervals import LEVEL
+from holdfast.stats import LEVEL, NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
 
 if TYPE_CHECKING:
     from holdfast.stats import PairedTest
@@ -191,7 +190,9 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
     """
     from holdfast.stats import mcnemar_test, permutation_test
 
-    right_or_wrong = pairs.scale.is_bool and pairs.answers == len(set(pairs.groups))
+    # A reduced value may be a chance between 0 and 1: McNemar's test would count it by its sign alone.
+    is_binary = {*pairs.first, *pairs.second} <= {0.0, 1.0}
+    right_or_wrong = pairs.scale.is_bool and is_binary and pairs.answers == len(set(pairs.groups))
     return (mcnemar_test if right_or_wrong else permutation_test)(pairs.differences, pairs.groups)
 
 

@@ -24,10 +24,9 @@ import msgspec
 from holdfast.records import Key
 from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
-from holdfast.report.reduction import bounds_of
 from holdfast.report.text import count_of, counted, format_interval, format_number
-from holdfast.stats import NUMBER, Design, Scale, Summary, samples_needed, split_variance
-from holdfast.stats.intervals import LEVEL, normal_quantile
+from holdfast.stats import LEVEL, NUMBER, Design, Scale, Summary, samples_needed, split_variance
+from holdfast.stats.intervals import normal_quantile
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
 _SLACK = 1e-9
@@ -249,7 +248,7 @@ def _explain(answers: SideAnswers, measure: Measure, verdict: GateVerdict, requi
     place, lines = f"{verdict.task} / {verdict.model} / {verdict.scorer}", list[str]()
     summary, at_least = verdict.interval, required.at_least
     reached = summary.low if required.certain else summary.mean
-    if summary.mean is not None and (reached is None or reached < at_least):
+    if summary.mean is not None and (reached is None or reached < at_least - _SLACK):
         interval = "no interval"
         if summary.low is not None:
             interval = f"{required.confidence:.0%} interval {format_interval(summary)}"
@@ -274,9 +273,9 @@ def _explain(answers: SideAnswers, measure: Measure, verdict: GateVerdict, requi
 def _depends_on_missing(measure: Measure, verdict: GateVerdict, required: RequiredScore) -> bool:
     if required.certain or not measure.missing:
         return verdict.depends_on_missing
-    numbers = measure.numbers() or {}
-    bounds = bounds_of(sum(numbers.values()), len(numbers), len(measure.missing), measure.scale)
-    return bounds is None or bounds[0] < required.at_least
+    lowest = measure.scale.lowest
+    filled = None if lowest is None else measure.fill(lowest, measure.missing).summary().mean
+    return filled is None or filled < required.at_least - _SLACK
 
 
 def _key(answers: SideAnswers, pair: Pair) -> str:

@@ -17,8 +17,7 @@ from holdfast.report.reduction import member_of, reduced_scale, summarise_values
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.state import Index, ScoredPage, mean_by_sample
-from holdfast.stats import BOOL, NUMBER, Scale, Summary
-from holdfast.stats.intervals import LEVEL
+from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary
 
 _EXCERPT = 500
 _COLLECT_AFTER = 1_000_000

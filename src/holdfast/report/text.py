@@ -75,6 +75,7 @@ _METHODS = {
     "wilson": "Wilson's score interval",
     "exact": "Clopper and Pearson's exact interval",
     "student": "Student's t",
+    "unseen": "Student's t, widened for large changes that were not seen",
     "tango": "Tango's score interval",
     "equal": "a bound from the ends of the scale, as nothing varies",
 }

@@ -23,6 +23,7 @@ from holdfast.stats.intervals import (
     sum_groups,
     summarise,
     summarise_sums,
+    widen_for_unseen,
     wilson,
 )
 from holdfast.stats.paired_intervals import paired_interval
@@ -127,6 +128,7 @@ __all__ = [
     "summarise",
     "summarise_sums",
     "tied_ranks",
+    "widen_for_unseen",
     "wilcoxon_test",
     "wilson",
 ]

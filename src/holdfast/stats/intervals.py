@@ -41,8 +41,10 @@ _CAUTION = 0.5
 """Weight of the cautious end, in wrong or right answers. Chosen by simulation: the smallest with which intervals of 10
 to 200 samples with 2 to 10 repeats hold the truth 94 times in 100 (tests/unit/stats/test_intervals.py)."""
 
-Method = Literal["", "wilson", "exact", "student", "equal", "tango"]
-"""How an interval was computed. `equal`: without variation, from the ends of the scale. Empty: no interval."""
+Method = Literal["", "wilson", "exact", "student", "unseen", "equal", "tango"]
+"""How an interval was computed. `unseen`: Student's, widened for large changes that were not seen. `equal`: without
+variation, from the ends of the scale. Empty: no interval.
+"""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -208,6 +210,23 @@ def cut(interval: tuple[float, float], scale: Scale) -> tuple[float, float]:
         low if scale.lowest is None else max(low, scale.lowest),
         high if scale.highest is None else min(high, scale.highest),
     )
+
+
+def widen_for_unseen(summary: Summary, width: float | None, confidence: float = LEVEL) -> Summary:
+    """Widen Student's interval, so that it is honest if a few values are far from the others. `width`: the largest
+    possible distance; None if there is none.
+
+    n samples without such a value do not exclude that a share of about z^2 / n of all are that far away, and Student's
+    interval knows only what was seen. The widths combine as in a score interval: with `unseen` = width * z^2 / 2n, half
+    the width of the interval becomes `unseen + sqrt(half^2 + unseen^2)`. Other intervals stay as they are.
+    """
+    if summary.method != "student" or width is None or summary.mean is None or summary.standard_error is None:
+        return summary
+    independent = summary.groups or summary.samples or summary.n
+    tail = (1 + confidence) / 2
+    unseen = width * normal_quantile(tail) ** 2 / (2 * independent)
+    half = unseen + math.hypot(student_quantile(independent - 1, tail) * summary.standard_error, unseen)
+    return msgspec.structs.replace(summary, low=summary.mean - half, high=summary.mean + half, method="unseen")
 
 
 def normal_quantile(tail: float) -> float:

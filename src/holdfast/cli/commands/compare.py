@@ -21,7 +21,7 @@ from holdfast.report.compare.comparison import (
     adjust_p_values,
     compare,
     differing_scorers,
-    family_of,
+    family_size,
 )
 from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within
 from holdfast.runs import Run
@@ -76,7 +76,7 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         raise UsageError(
             f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
         )
-    family = len(family_of(found))
+    family = family_size(found)
     found = adjust_p_values(found, cast(Adjustment, options.adjust))
     if as_json:
         limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]

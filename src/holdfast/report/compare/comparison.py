@@ -77,8 +77,8 @@ class Comparison(msgspec.Struct, frozen=True):
     ties: int
     changed: list[ChangedKey]
     cautious_p: float | None = None
-    """`p` if every missing value were against the observed difference; None without missing values, or if the scale has
-    no ends.
+    """`p` if every missing value were against the observed difference, 1 if the scale has no ends; None without missing
+    values.
     """
     depends_on_missing: bool = False
     """Whether the difference is significant (adjusted p up to 0.05), but would not be with `cautious_p`."""
@@ -99,13 +99,12 @@ def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
 
 
 def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
-    """Fill in `adjusted_p`: the comparisons of `family_of` form one family of tests."""
+    """Fill in `adjusted_p`: the comparisons of one family of tests are adjusted together (`family_size`)."""
     adjust = holm if how == "holm" else benjamini_hochberg
-    family = family_of(comparisons)
-    ps = adjust([each.p if each in family else None for each in comparisons])
-    cautious = adjust(
-        [(each.p if each.cautious_p is None else each.cautious_p) if each in family else None for each in comparisons]
-    )
+    tested = _in_family(comparisons)
+    ps = adjust([each.p if counts else None for each, counts in zip(comparisons, tested, strict=True)])
+    against = [each.p if each.cautious_p is None else each.cautious_p for each in comparisons]
+    cautious = adjust([p if counts else None for p, counts in zip(against, tested, strict=True)])
     found = []
     for each, p, other in zip(comparisons, ps, cautious, strict=True):
         depends = p is not None and other is not None and p <= ALPHA < other
@@ -113,8 +112,12 @@ def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm")
     return found
 
 
-def family_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The tests that are adjusted together: not those of rows that are derived from another row of the table (a reducer
+def family_size(comparisons: Sequence[Comparison]) -> int:
+    return sum(_in_family(comparisons))
+
+
+def _in_family(comparisons: Sequence[Comparison]) -> list[bool]:
+    """Which tests are adjusted together: not those of rows that are derived from another row of the table (a reducer
     beside the mean, a judge's vote beside its panel), and not those without any difference, whose p is always 1.
     """
     names: dict[tuple[Side, Side], list[str]] = {}
@@ -124,8 +127,7 @@ def family_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
     for each in comparisons:
         others = names[each.first, each.second]
         is_derived = any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in others)
-        if each.p is not None and not is_derived and (each.wins or each.losses):
-            found.append(each)
+        found.append(each.p is not None and not is_derived and bool(each.wins or each.losses))
     return found
 
 
@@ -167,17 +169,27 @@ def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None)
     grouping = [side.groups for side in (first, second) if side.groups] or [{}]
     several = ([groups.get(sample, sample) for sample in samples] for groups in grouping)
     members = min(several, key=lambda groups: len(set(groups)))
-    scale = first.scale if first.scale == second.scale else NUMBER
+    scale = _common_scale(first, second)
     return PairedSamples(list(means[0].values()), list(means[1].values()), members, len(common), scale)
+
+
+def _common_scale(first: Measure, second: Measure) -> Scale:
+    """Of both sides. A side without a declaration takes that of the other."""
+    if first.scale == second.scale:
+        return first.scale
+    declared = [side.scale for side in (first, second) if side.declared is not None]
+    return declared[0] if len(declared) == 1 else NUMBER
 
 
 def cautious_pair(worse: Measure, better: Measure) -> PairedSamples | None:
     """The same on all keys that both sides have planned, with every missing value against `better`: the lowest of the
     scale there, the highest on the other side. None if nothing is missing, or the scale has no ends.
     """
-    scale, keys = better.scale, worse.planned & better.planned
+    if not worse.missing and not better.missing:
+        return None
+    scale, keys = _common_scale(worse, better), worse.planned & better.planned
     is_missing = any(pair in keys for side in (worse, better) for pair in side.missing)
-    if not is_missing or scale != worse.scale or scale.lowest is None or scale.highest is None:
+    if not is_missing or scale.lowest is None or scale.highest is None:
         return None
     return paired(worse.fill(scale.highest, keys), better.fill(scale.lowest, keys), keys)
 
@@ -199,8 +211,8 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
 def _caution(first: Measure, second: Measure, difference: float) -> tuple[float | None, tuple[float, float] | None]:
     """The p-value if all missing values were against the difference, and the lowest and highest difference then."""
     up, down = cautious_pair(first, second), cautious_pair(second, first)
-    if up is None or down is None:
-        return None, None
+    if up is None or down is None:  # nothing is missing, or what is missing could be anything
+        return (1.0 if first.planned & second.planned & {*first.missing, *second.missing} else None), None
     against = paired_test(up if difference > 0 else down).p
     low, high = _mean(up.differences), -_mean(down.differences)
     if difference > 0 >= low or difference < 0 <= high:  # the sign itself depends on the missing values

@@ -25,7 +25,7 @@ from holdfast.records import Key
 from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
 from holdfast.report.text import count_of, counted, format_interval, format_number
-from holdfast.stats import LEVEL, NUMBER, Design, Scale, Summary, samples_needed, split_variance
+from holdfast.stats import LEVEL, Design, Summary, samples_needed, split_variance, widen_for_unseen
 from holdfast.stats.intervals import normal_quantile
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
@@ -89,7 +89,8 @@ class _GateData(msgspec.Struct, frozen=True):
     baseline: float | None
     missing: dict[str, int]
     cautious: Summary | None
-    scale: Scale = NUMBER
+    width: float | None = None
+    """The largest possible change, if the scale has two ends."""
 
 
 def judge_against(answers: SideAnswers, mine: Measure, theirs: Measure, rule: GateRule) -> GateVerdict:
@@ -106,24 +107,23 @@ def judge_against(answers: SideAnswers, mine: Measure, theirs: Measure, rule: Ga
     cautious = None
     if reasons or any(pair in mine.values for pair in theirs.missing):
         filled = cautious_pair(theirs, whole)
-        cautious = filled.interval(rule.confidence) if filled is not None else Summary(0)
+        cautious = _interval_of(filled, rule) if filled is not None else Summary(0)
     data = _GateData(
         values=pairs.differences,
         groups=pairs.groups,
         answers=pairs.answers,
-        interval=pairs.interval(rule.confidence),
+        interval=_interval_of(pairs, rule),
         mean=sum(pairs.second) / len(pairs.second),
         baseline=sum(pairs.first) / len(pairs.first),
         missing=missing,
         cautious=cautious,
-        scale=_span(pairs),
+        width=pairs.scale.width,
     )
     return _verdict(answers, mine, data, rule)
 
 
-def _span(pairs: PairedSamples) -> Scale:
-    width = pairs.scale.width
-    return NUMBER if width is None else Scale("range", -width, width)
+def _interval_of(pairs: PairedSamples, rule: GateRule) -> Summary:
+    return widen_for_unseen(pairs.interval(rule.confidence), pairs.scale.width, rule.confidence)
 
 
 def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerdict:
@@ -132,17 +132,20 @@ def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerd
     """
     numbers = mine.numbers() or {}
     missing = dict(Counter(mine.missing.values()).most_common())
-    interval, cautious, scale = mine.summary(rule.confidence, exact=True), None, mine.scale
+    interval, cautious, scale = _level_of(mine, rule), None, mine.scale
     if missing:
-        known = scale.lowest is not None
         filled = mine.fill(scale.lowest or 0.0, mine.missing)
-        cautious = filled.summary(rule.confidence, exact=True) if known else Summary(0)
+        cautious = _level_of(filled, rule) if scale.lowest is not None else Summary(0)
     values = mine.sample_means(numbers)
     groups = [mine.groups.get(sample, sample) for sample in values]
     data = _GateData(
-        list(values.values()), groups, len(numbers), interval, interval.mean, None, missing, cautious, scale
+        list(values.values()), groups, len(numbers), interval, interval.mean, None, missing, cautious, scale.width
     )
     return _verdict(answers, mine, data, rule)
+
+
+def _level_of(measure: Measure, rule: GateRule) -> Summary:
+    return widen_for_unseen(measure.summary(rule.confidence, exact=True), measure.scale.width, rule.confidence)
 
 
 def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: GateRule) -> GateVerdict:
@@ -191,8 +194,8 @@ def _samples_needed(data: _GateData, rule: GateRule) -> int | None:
     if between is None or within is None:  # one value per group: all variance lies between groups
         between, within = samples * (data.interval.standard_error or 0.0) ** 2, 0.0
     needed: float | None = None
-    if data.interval.method in ("tango", "exact", "equal"):
-        width = (data.scale.width or 1.0) / (2 if rule.at_least is None else 1)
+    if data.interval.method in ("tango", "exact", "equal", "unseen"):
+        width = data.width or 1.0
         needed = _score_samples(samples * (data.interval.standard_error or 0.0) ** 2 / width**2, away / width, rule)
     elif between + within > 0:
         repeats = round(samples / groups)

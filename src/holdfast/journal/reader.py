@@ -39,7 +39,8 @@ class Reader:
     """Reads the journal as it is now. Call `read` again for records that were appended since."""
 
     def __init__(self, folder: str, uid: str | None = None, cursor: Cursor = START, disk: Disk = OS_DISK) -> None:
-        self.cursor = cursor
+        self._cursor = cursor
+        self._last: Entry | None = None  # the record before the cursor, if this reader has read it
         self._folder = folder
         self._uid = uid
         self._disk = disk
@@ -56,6 +57,14 @@ class Reader:
         self._segment = max(cursor.segment, 1)
         self._offset = cursor.offset
         self._n = cursor.n  # every number up to this one was yielded or reported as lost
+
+    @property
+    def cursor(self) -> Cursor:
+        """Behind the last record that was read."""
+        last = self._last
+        if last is not None:  # made only here, because nobody needs the cursor behind every record
+            self._cursor, self._last = Cursor(last.segment, last.end, last.line.n, last.line.x), None
+        return self._cursor
 
     def read(self, *, live: bool = False) -> Iterator[Entry | Damage]:
         """Yield everything from the cursor to the end.
@@ -318,8 +327,7 @@ class Reader:
                 if isinstance(found, Entry):
                     if n_end is not None and found.line.n >= n_end:
                         return
-                    self._offset, self._n = found.end, found.line.n
-                    self.cursor = Cursor(found.segment, found.end, found.line.n, found.line.x)
+                    self._offset, self._n, self._last = found.end, found.line.n, found
                     if found.line.n == self._tail_n:
                         continue  # it was yielded before its newline was repaired
                 yield found

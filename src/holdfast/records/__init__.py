@@ -17,7 +17,7 @@ from holdfast.records.built_in import (
     normalized,
 )
 from holdfast.records.decoder import FactDecoder, check_fact, decode
-from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, middle_of, rounded
+from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, rounded
 from holdfast.records.facts import (
     AnomaliesRechecked,
     BatchJob,
@@ -205,7 +205,6 @@ __all__ = [
     "is_credential_name",
     "is_known",
     "is_unmistakable",
-    "middle_of",
     "normalized",
     "numbered",
     "parse",

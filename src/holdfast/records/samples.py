@@ -103,6 +103,19 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             first, second, third, fourth, fifth, sixth = (min(each, COUNT_MAX) for each in counts)
         return Usage(first, second, third, fourth, fifth, sixth, batched)
 
+    def with_response(self, response: "Usage", *, batched: bool = False) -> "Usage":
+        """The sum with one more response: one object less than `self + response.of_one(batched)`, because readers do
+        this twice for every step of a run.
+        """
+        first = self.input_tokens + response.input_tokens
+        second = self.output_tokens + response.output_tokens
+        third = self.cached_tokens + response.cached_tokens
+        fourth = self.reasoning_tokens + response.reasoning_tokens
+        fifth = self.cache_write_tokens + response.cache_write_tokens
+        if batched or first | second | third | fourth | fifth | self.requests >= COUNT_MAX:
+            return self + response.of_one(batched)
+        return Usage(first, second, third, fourth, fifth, self.requests + 1, self.batched)
+
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input_tokens - other.input_tokens,

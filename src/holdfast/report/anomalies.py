@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import JUDGES, Cell, bucket_of, middle_of, normalized
+from holdfast.records import JUDGES, Cell, Durations, bucket_of, normalized
 from holdfast.score import ANOMALIES_VERSION, KINDS
 from holdfast.state import LONG, AnswerRow, Bits, Index, Tally, repeated, stored_reducing
 
@@ -95,7 +95,7 @@ class Anomalies:
                 slow = 0
                 if across.slow is not None:
                     limit = across.slow.bucket
-                    slow = sum(count for bucket, count in totals.answers.durations.items() if bucket > limit)
+                    slow = totals.answers.durations.above(limit)
                 if slow:
                     if "slow" not in found:
                         found["slow"] = Tally(0, self._first_slow(totals.answers.first, limit))
@@ -153,26 +153,16 @@ def _find_slow(index: Index, cell: Cell) -> Slow | None:
     """Outliers by the quartiles of the logarithms, because times are skewed; and slow enough to matter to a person.
     Times are those of the histogram in the totals, exact to 2.5 percent.
     """
-    durations: Counter[int] = Counter()
+    durations = Durations()
     for totals in index.totals([cell]):
-        durations.update(totals.answers.durations)
-    count = durations.total()
-    if count < ENOUGH_ANSWERS:
+        durations.merge(totals.answers.durations)
+    if durations.count < ENOUGH_ANSWERS:
         return None
-    low, median, high = (_duration_at(durations, count * quarter // 4) for quarter in (1, 2, 3))
+    low, median, high = map(durations.quantile, (0.25, 0.5, 0.75))
     spread = high / low if low > 0 else 1.0
     limit = max(high * spread**FENCES, median * TIMES_MEDIAN, median + SECONDS_MORE)
     reason = f"more than {limit:.1f} s, where half of them took {median:.1f} s or less"
-    return Slow(bucket_of(limit), reason) if max(durations) > bucket_of(limit) else None
-
-
-def _duration_at(durations: Mapping[int, int], place: int) -> float:
-    """The duration at this place in the order of all durations, counted from 0."""
-    for bucket in sorted(durations):
-        place -= durations[bucket]
-        if place < 0:
-            return middle_of(bucket)
-    return 0.0
+    return Slow(bucket_of(limit), reason) if durations.above(bucket_of(limit)) else None
 
 
 def _find_identical(index: Index, cell: Cell, temperature: float) -> Identical | None:

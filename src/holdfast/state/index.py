@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import StaleCursorError
 from holdfast.garbage import fewer_collections
 from holdfast.journal import START, Cursor, Damage, Entry, Position, Reader, journal_folder, unrecorded
-from holdfast.records import Cell
+from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
 from holdfast.state.index_pages import Directory, IndexPages
 from holdfast.state.pages import (
@@ -49,7 +49,7 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 17
+_VERSION = 18
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000
@@ -376,19 +376,21 @@ class Index:
     def _catch_up(self, cursor: Cursor, segments: Stamps) -> None:
         """Apply the records after `cursor`. `segments`: the states of the files, taken before reading."""
         reader = Reader(journal_folder(self._run), cursor=cursor)
-        changes = 0
+        changes, last, apply, has_start = 0, self._last, self._pages.apply, self.story.has_start
         with fewer_collections():
             for each in reader.read(live=True):
-                if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
-                    self.last_n = self._last
-                    self._pages.flush()
-                    return  # not published: its cursor would not match the records that were applied
                 changes += 1
                 if isinstance(each, Damage):
                     if each not in self.damage:  # a stray file is reported by every reader
                         self.damage.append(each)
-                elif not self.story.has_start(each.line):  # the copy of a lost start record is read every time
-                    self._pages.apply(each)
+                    continue
+                if last is not None and each.line.n > last:
+                    self.last_n = last
+                    self._pages.flush()
+                    return  # not published: its cursor would not match the records that were applied
+                if each.line.t in START_RECORDS and has_start(each.line):
+                    continue  # the copy of a lost start record is read every time
+                apply(each)
             self.last_n, self.start_n = reader.cursor.n, reader.start_n
             if not changes:
                 return

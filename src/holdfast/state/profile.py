@@ -226,7 +226,7 @@ class Profile(msgspec.Struct):
             own.took("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
-            self._asked(self.roles.setdefault(role, ModelTimes()) if role else own, step, at)
+            self._asked(_times_of(self.roles, role) if role else own, step, at)
 
     def scored(self, seconds: float, line: Line) -> None:
         at = _seconds(line.at)
@@ -251,7 +251,7 @@ class Profile(msgspec.Struct):
         return spans, self.worked_seconds + max(self.seen - self.sitting, 0.0)
 
     def _of(self, key: str | None) -> ModelTimes:
-        return self.models.setdefault(_model_of(cell_of(key or "")), ModelTimes())
+        return _times_of(self.models, _model_of(cell_of(key or "")))
 
     def _asked(self, model: ModelTimes, step: TimedGist, at: float) -> None:
         judges = step.scope.split("/")[1] if step.scope.startswith("score/") else ""
@@ -317,6 +317,13 @@ class _OfTotals(msgspec.Struct, frozen=True):
 
 
 _of_totals = FactDecoder(_OfTotals)
+
+
+def _times_of(models: dict[str, ModelTimes], name: str) -> ModelTimes:
+    found = models.get(name)
+    if found is None:  # not `setdefault`, which would make an object for every step
+        found = models[name] = ModelTimes()
+    return found
 
 
 def _halved(spans: list[float]) -> list[float]:

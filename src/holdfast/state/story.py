@@ -315,24 +315,28 @@ class Story(msgspec.Struct):
 
     def answered(self, step: StepGist, key: str | None) -> None:
         (self.judging if step.scope.startswith("score/") else self.solving).add(step.o)
-        usage = _NO_USAGE if step.answer is None else step.answer.usage.of_one(bool(step.batch))
+        response, batched = None if step.answer is None else step.answer.usage, step.batch != ""
         if step.origin:
             self.taken += 1
         else:
             self.steps += 1
-            self.usage += usage
+            if response is not None:
+                self.usage = self.usage.with_response(response, batched=batched)
             if step.batch and (job := self.jobs.get(step.batch)) is not None:
                 job.steps += 1
                 self._close_job(job)
         if step.asked is None:
             return  # not a model request: a tool, the clock, or a cancelled call
         bill = self._bill(key, step.asked.role)
-        bill.note(usage)
-        if step.origin:
-            bill.taken += usage
-        else:
+        if not step.origin:
             bill.requests += step.tries
-            bill.usage += usage
+        if response is None:
+            return
+        bill.note(response, batched=batched)
+        if step.origin:
+            bill.taken = bill.taken.with_response(response, batched=batched)
+        else:
+            bill.usage = bill.usage.with_response(response, batched=batched)
 
     @_HANDLERS.on("batch")
     def _apply_batch(self, entry: Entry) -> None:

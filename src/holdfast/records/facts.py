@@ -390,7 +390,7 @@ class Bill(msgspec.Struct, omit_defaults=True):
     largest: Usage = Usage()
     """The largest of each number over all responses, including copied ones."""
 
-    def note(self, response: Usage, *, batched: bool) -> None:
+    def note(self, response: Usage, *, batched: bool = False) -> None:
         most = self.largest
         if not most.requests:
             self.largest = response.of_one(batched)

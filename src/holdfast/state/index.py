@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.errors import StaleCursorError
 from holdfast.garbage import fewer_collections
-from holdfast.journal import START, Cursor, Damage, Entry, Position, Reader, journal_folder, unrecorded
+from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
 from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
 from holdfast.state.index_pages import Directory, IndexPages

@@ -253,7 +253,7 @@ class IndexPages:
             self._note(found.o, entry)
 
     def _put_answer(self, entry: Entry, found: SampleFinished | SampleFailed, status: str) -> None:
-        self._story.ended(found, entry.line.k)
+        self._story.ended(found.o, found.attempt, found.spent, entry.line.k)
         spent = found.spent
         used = spent.usage + spent.saved
         by_role = (
@@ -296,7 +296,7 @@ class IndexPages:
     def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if not found.author:
-            self._story.scored(found, entry.line.k)
+            self._story.scored(found.o, found.spent, entry.line.k, last=found.last)
             self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         place = (entry.line.n, entry.segment, entry.offset)
         self._note(found.o, entry).scores.append((place, found))

@@ -91,7 +91,8 @@ class Spans(msgspec.Struct):
     """By span: seconds that a process worked on the run."""
 
     def add_busy(self, since: float, to: float) -> None:
-        self._reach(to)
+        if int((to - self.start) / self.width) >= len(self.busy):
+            self._reach(to)
         self._spread(self.busy, since, to)
 
     def add_open(self, since: float, to: float) -> None:

@@ -254,7 +254,7 @@ class IndexPages:
 
     def _put_answer(self, entry: Entry, found: SampleFinished | SampleFailed, status: str) -> None:
         self._story.ended(found.o, found.attempt, found.spent, entry.line.k)
-        spent = found.spent
+        key, spent = str(entry.line.k), found.spent
         used = spent.usage + spent.saved
         by_role = (
             {"": used} if not spent.roles else {name: each.usage + each.saved for name, each in spent.by_role().items()}
@@ -265,15 +265,11 @@ class IndexPages:
             kind, message = found.failure.kind, found.failure.message
         else:
             answer, looked = found.answer, found.looked
-            marks, characters, said = (
-                " ".join(answer.marks),
-                len(answer.text),
-                _digest_answer(str(entry.line.k), answer),
-            )
+            marks, characters, said = " ".join(answer.marks), len(answer.text), _digest_answer(key, answer)
             anomalies = msgspec.json.encode(found.anomalies) if found.anomalies else anomalies
         self._note(found.o, entry).answers[found.o] = AnswerRow(
             found.o,
-            str(entry.line.k),
+            key,
             status,
             entry.line.n,
             entry.segment,

@@ -82,7 +82,7 @@ class EvaluationRows(msgspec.Struct):
             if answer is None or answer.status != "finished":
                 continue
             edits = {edit.scorer: edit for edit in self.edits.get(o, ()) if edit.of == answer.n}
-            for _, row in sorted(rows.items()):
+            for row in rows.values() if len(rows) == 1 else [row for _, row in sorted(rows.items())]:
                 edit = edits.get(row.scorer) if edits else None
                 if row.of != answer.n:
                     continue

@@ -111,10 +111,12 @@ class Spans(msgspec.Struct):
 
     def _spread(self, over: list[float], since: float, to: float) -> None:
         """Distribute an interval over the spans that it touches. Time before the start (clock set back) is dropped."""
-        width, since, to = self.width, max(since - self.start, 0.0), max(to - self.start, 0.0)
+        width, since, to = self.width, since - self.start, to - self.start
+        if since < 0.0 or to < 0.0:
+            since, to = max(since, 0.0), max(to, 0.0)
         first, last = int(since / width), int(to / width)
         if first >= last:
-            over[last] += max(to - since, 0.0)
+            over[last] += to - since if to > since else 0.0
             return
         over[first] += (first + 1) * width - since
         over[last] += to - last * width

@@ -206,30 +206,31 @@ def score_totals(
     return found
 
 
-def _count_scores(scores: Iterable[ScoreRow]) -> tuple[ScorerTotals, dict[int, float]]:
+def _count_scores(scores: Sequence[ScoreRow]) -> tuple[ScorerTotals, dict[int, float]]:
     """Everything but the sums, and the numbers by ordinal."""
     totals, numbers, kinds = ScorerTotals(), dict[int, float](), set[str]()
+    totals.edited = sum([row.author != "" for row in scores])
+    totals.taken = sum([row.taken for row in scores])
+    totals.complete = sum([row.last for row in scores])
+    totals.scored = sum([row.value is not None for row in scores])
     for row in scores:
         value = row.value
-        totals.edited += row.author != ""
-        totals.taken += row.taken
-        totals.complete += row.last
-        totals.scored += value is not None
         if row.failure:
             totals.failures.add(row.o)
             continue
         number = as_number(value)
-        if value is None:
-            totals.no_score += 1
-        else:
-            is_number = number is not None or isinstance(value, float)
-            kinds.add("bool" if isinstance(value, bool) else "number" if is_number else "label")
         if number is not None:
             numbers[row.o] = number
+            kinds.add("bool" if value is True or value is False else "number")
         elif isinstance(value, str):
             totals.labels[value] = totals.labels.get(value, 0) + 1
+            kinds.add("label")
         else:
             totals.missing += 1
+            if value is None:
+                totals.no_score += 1
+            else:
+                kinds.add("number" if isinstance(value, float) else "label")
     totals.kinds = sorted(kinds)
     return totals, numbers
 

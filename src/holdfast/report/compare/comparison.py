@@ -9,6 +9,7 @@ right-or-wrong answer per sample) or the permutation test, both in `stats.paired
 the p-values of a whole table for the number of comparisons (`stats.adjustment`).
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -127,16 +128,16 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
     if pairs is not None:
         difference = with_groups(paired_difference(steps, pairs.groups), samples, pairs.groups)
     test = paired_test(pairs) if pairs is not None else None
-    before, after = _planned(mine), _planned(theirs)
+    values = [(mine.values[pair], theirs.values[pair]) for pair in common]
     return Comparison(
         first=first.side,
         second=second.side,
         scorer=mine.name,
         common=len(common),
-        only_first=len(before - after),
-        only_second=len(after - before),
-        missing_first=_reasons(mine, after),
-        missing_second=_reasons(theirs, before),
+        only_first=_count_only(mine, theirs, len(common)),
+        only_second=_count_only(theirs, mine, len(common)),
+        missing_first=_reasons(mine, theirs),
+        missing_second=_reasons(theirs, mine),
         mean_first=_mean(pairs.first) if pairs is not None else None,
         mean_second=_mean(pairs.second) if pairs is not None else None,
         difference=difference,
@@ -148,21 +149,28 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         exact=test is None or test.exact,
         wins=sum(step > 0 for step in steps),
         losses=sum(step < 0 for step in steps),
-        ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
+        ties=sum([one == other for one, other in values]),
         changed=[
-            ChangedKey(*pair, mine.values[pair], theirs.values[pair], first.output(pair), second.output(pair))
-            for pair in common
-            if mine.values[pair] != theirs.values[pair]
+            ChangedKey(*pair, one, other, first.output(pair), second.output(pair))
+            for pair, (one, other) in zip(common, values, strict=True)
+            if one != other
         ],
     )
 
 
-def _planned(measure: Measure) -> set[Pair]:
-    return {*measure.values, *measure.missing}
+def _count_only(mine: Measure, theirs: Measure, common: int) -> int:
+    """How many planned keys only the first side has. `common`: how many have a value on both."""
+    unlike = (pair for pair in mine.values if pair not in theirs.values) if common < len(mine.values) else ()
+    return sum(not _has(theirs, pair) for pair in itertools.chain(unlike, mine.missing))
 
 
-def _reasons(measure: Measure, also_in: set[Pair]) -> dict[str, int]:
-    return dict(Counter(reason for pair, reason in measure.missing.items() if pair in also_in).most_common())
+def _has(measure: Measure, pair: Pair) -> bool:
+    return pair in measure.values or pair in measure.missing
+
+
+def _reasons(measure: Measure, other: Measure) -> dict[str, int]:
+    """Why planned keys of both sides have no value on the first."""
+    return dict(Counter(reason for pair, reason in measure.missing.items() if _has(other, pair)).most_common())
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,8 +1,9 @@
 """Anomalies in a run's answers.
 
 Some were recorded with each answer. Others show only across answers: the same answer in all repeats, answers far slower
-than the rest, different scores for equal answers. The first two follow from the totals of the index. Only the last one
-reads all rows, and only for scorers that can give equal answers different scores.
+than the rest, different scores for equal answers. The first two follow from the totals of the index. The last one is
+looked for in rows, only among scorers that can give equal answers different scores, and once for each state of a page:
+what was found is kept in the cache, by the checksums of the pages.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import JUDGES, Cell, Durations, bucket_of, normalized
+from holdfast.records import JUDGES, Cell, Durations, Ordinal, bucket_of, normalized
 from holdfast.score import ANOMALIES_VERSION, KINDS
 from holdfast.state import LONG, AnswerRow, Bits, Index, Tally, repeated, stored_reducing
 
@@ -22,6 +23,9 @@ SECONDS_MORE = 1.0
 FENCES = 3.0
 _MAY_DIFFER = JUDGES | {"code_tests", "bert_score", "embedding_similarity"}
 """Built-in scorers that can give the same answer another score."""
+
+
+_ordinals = msgspec.json.Decoder(dict[str, list[Ordinal]])
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -201,18 +205,42 @@ def _is_function_of_answer(scorer: Any) -> bool:
 
 
 def _find_differing(index: Index, evaluation: str) -> dict[str, Bits]:
-    """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads all scores twice."""
+    """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads only the rows of pages
+    that have changed since an earlier call.
+    """
+    before = index.differing.stamps if index.differing is not None else {}
+    others = {name: content for name, content in before.items() if not name.startswith(f"{evaluation} ")}
+    known: dict[str, str] = {}
+    found: dict[str, Bits] = {}
+    for pages in index.related_pages():
+        name = f"{evaluation} {index.fingerprint(pages, evaluation)}"
+        try:
+            differing = _ordinals.decode(before[name])
+        except (KeyError, msgspec.MsgspecError):
+            differing = _differing_on(index, pages, evaluation)
+        known[name] = msgspec.json.encode(differing).decode()
+        for scorer, ordinals in differing.items():
+            members = found.setdefault(scorer, Bits())
+            for o in ordinals:
+                members.add(o)
+    if index.differing is not None:
+        index.differing.remember(others | known)
+    return found
+
+
+def _differing_on(index: Index, pages: Sequence[int], evaluation: str) -> dict[str, list[int]]:
+    """By scorer, the ordinals of answers on these pages. Reads their scores twice: few are apart."""
     first: dict[tuple[int, str], bytes] = {}
     apart: set[tuple[int, str]] = set()
-    for answer, score in index.made(evaluation):
+    for answer, score in index.made(evaluation, pages):
         if not score.failure and score.encoded != b"null":
             same = (answer.said, score.scorer)
             if first.setdefault(same, score.encoded) != score.encoded:
                 apart.add(same)
-    found: dict[str, Bits] = {}
-    for answer, score in index.made(evaluation) if apart else ():
+    found: dict[str, list[int]] = {}
+    for answer, score in index.made(evaluation, pages) if apart else ():
         if (answer.said, score.scorer) in apart and not score.failure and score.encoded != b"null":
-            found.setdefault(score.scorer, Bits()).add(answer.o)
+            found.setdefault(score.scorer, []).append(answer.o)
     return found
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.garbage import fewer_collections
@@ -82,6 +83,8 @@ class Index:
         uid = Reader(journal_folder(run)).uid
         self.checked = CheckedFiles(run, uid)
         """Files that were verified before: sealed segments, and originals that other code has checked."""
+        self.differing = CheckedFiles(run, uid, "differing") if kept else None
+        """By `fingerprint`: what a report found by comparing the rows of these pages. None if nothing is kept."""
         self._snapshot = Snapshot(identify("runs", run, uid), _VERSION)
         self._reset()
         try:
@@ -193,14 +196,37 @@ class Index:
         page = self._pages.page_at(o)
         return self._answers(page) if page in self._directory.pages else {}
 
-    def made(self, evaluation: str) -> Iterator[tuple[AnswerRow, MadeRow]]:
-        """Every answer that counts with each score that the scorers of an evaluation gave it."""
-        for page in self._pages.starts:
+    def made(self, evaluation: str, pages: Sequence[int] | None = None) -> Iterator[tuple[AnswerRow, MadeRow]]:
+        """Every answer that counts (only on these pages) with each score that the scorers of an evaluation gave it."""
+        for page in self._pages.starts if pages is None else pages:
             answers = self._answers(page)
             for o, rows in self._evaluation(page, evaluation).made.items():
                 answer = answers.get(o)
                 if answer is not None and answer.status == "finished":
                     yield from ((answer, row) for row in rows.values() if row.of == answer.n)
+
+    def related_pages(self) -> list[list[int]]:
+        """All pages, those with answers to the same samples together: the pages at the same place of a task's cells,
+        or all pages of the task if its cells were planned at different times.
+        """
+        tasks: dict[str, list[Cell]] = {}
+        for cell in self.story.cells:
+            tasks.setdefault(cell.task, []).append(cell)
+        groups: dict[tuple[str, int], list[int]] = {}
+        for task, cells in tasks.items():
+            shapes = {(cell.count, cell.rows_block, self._directory.sizes.get(cell.first)) for cell in cells}
+            is_aligned = len(shapes) == 1 and len({cell.model for cell in cells}) == len(cells)
+            for cell in cells:
+                for page in self._pages.pages_of(cell.first, cell.count):
+                    groups.setdefault((task, page - cell.first if is_aligned else 0), []).append(page)
+        outside = [page for page in self._pages.starts if page < 0]  # of a damaged plan
+        return [*groups.values(), outside] if outside else [*groups.values()]
+
+    def fingerprint(self, pages: Sequence[int], evaluation: str) -> str:
+        """Of the answers on these pages and their scores in an evaluation."""
+        entries = [self._directory.pages[page] for page in pages]
+        parts = [(_checksum(entry, ANSWERS), _checksum(entry, f"{SCORES}{evaluation}")) for entry in entries]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode((evaluation, pages, parts)))
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """Scores of one answer that were set by hand, oldest first."""

@@ -114,6 +114,7 @@ from holdfast.records.samples import (
     Seconds,
     Total,
     Usage,
+    marks_of,
 )
 
 __all__ = [
@@ -205,6 +206,7 @@ __all__ = [
     "is_credential_name",
     "is_known",
     "is_unmistakable",
+    "marks_of",
     "normalized",
     "numbered",
     "parse",

@@ -8,16 +8,16 @@ loses nothing: all of it is derived from the journal.
 import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Position
-from holdfast.records import Answer, FactDecoder, SampleFailed, SampleFinished
+from holdfast.records import FactDecoder, SampleFailed, marks_of
 from holdfast.state.dispatch import RecordHandlers
-from holdfast.state.fold import Bits, failed_data, finished_data, looked_data, score_data, step_gist
+from holdfast.state.fold import Bits, FinishedGist, failed_data, looked_data, score_data, step_gist
 from holdfast.state.pages import PAGE_KEYS, KeyPage, PageChanges, PageEntry
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow
@@ -31,6 +31,27 @@ _PENDING_MAX = 50_000
 _LONG_BYTES = 1000
 """A longer score counts as several changes, because it is kept until it is applied."""
 T = TypeVar("T")
+
+
+class _Calls(msgspec.Struct, frozen=True, gc=False):
+    tool_calls: object = None
+
+
+class _Said(msgspec.Struct, frozen=True, gc=False):
+    """The fields of an `Answer` that the index needs. Decoding skips the rest, such as logprobs."""
+
+    text: str
+    message: _Calls = _Calls()
+    tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    finish_reason: str = ""
+
+
+class _Finished(FinishedGist, frozen=True, gc=False, kw_only=True):
+    answer: _Said
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_finished = FactDecoder(_Finished)
 _HANDLERS: RecordHandlers["IndexPages", Entry] = RecordHandlers()
 
 
@@ -237,7 +258,7 @@ class IndexPages:
 
     @_HANDLERS.on("sample.finished")
     def _apply_finished(self, entry: Entry) -> None:
-        found = finished_data.decode(entry.line)
+        found = _finished.decode(entry.line)
         if self.finished.add(found.o):
             self._put_answer(entry, found, "finished")
         else:
@@ -252,7 +273,7 @@ class IndexPages:
         else:
             self._note(found.o, entry)
 
-    def _put_answer(self, entry: Entry, found: SampleFinished | SampleFailed, status: str) -> None:
+    def _put_answer(self, entry: Entry, found: _Finished | SampleFailed, status: str) -> None:
         self._story.ended(found.o, found.attempt, found.spent, entry.line.k)
         key, spent = str(entry.line.k), found.spent
         used = spent.usage + spent.saved
@@ -265,7 +286,9 @@ class IndexPages:
             kind, message = found.failure.kind, found.failure.message
         else:
             answer, looked = found.answer, found.looked
-            marks, characters, said = " ".join(answer.marks), len(answer.text), _digest_answer(key, answer)
+            calls = answer.tool_calls or answer.message.tool_calls
+            marks = " ".join(marks_of(answer.text, answer.finish_reason, calls))
+            characters, said = len(answer.text), _digest_answer(key, answer)
             anomalies = msgspec.json.encode(found.anomalies) if found.anomalies else anomalies
         self._note(found.o, entry).answers[found.o] = AnswerRow(
             found.o,
@@ -299,7 +322,7 @@ class IndexPages:
         self._pending_count += (entry.end - entry.offset) // _LONG_BYTES  # a reason or metadata may be long
 
 
-def _digest_answer(key: str, answer: Answer) -> int:
+def _digest_answer(key: str, answer: _Said) -> int:
     """The same for equal answers to a sample, in every repeat and of every model."""
     task, _, sample, _ = key.split("/")
     return xxhash.xxh3_64_intdigest(msgspec.json.encode((task, sample, answer.text, answer.tool_calls)))

@@ -10,6 +10,7 @@ the p-values of a whole table for the number of comparisons (`stats.adjustment`)
 """
 
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -128,7 +129,7 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
     if pairs is not None:
         difference = with_groups(paired_difference(steps, pairs.groups), samples, pairs.groups)
     test = paired_test(pairs) if pairs is not None else None
-    values = [(mine.values[pair], theirs.values[pair]) for pair in common]
+    ours, others = [mine.values[pair] for pair in common], [theirs.values[pair] for pair in common]
     return Comparison(
         first=first.side,
         second=second.side,
@@ -149,10 +150,10 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         exact=test is None or test.exact,
         wins=sum(step > 0 for step in steps),
         losses=sum(step < 0 for step in steps),
-        ties=sum([one == other for one, other in values]),
+        ties=sum(map(operator.eq, ours, others)),
         changed=[
             ChangedKey(*pair, one, other, first.output(pair), second.output(pair))
-            for pair, (one, other) in zip(common, values, strict=True)
+            for pair, one, other in zip(common, ours, others, strict=True)
             if one != other
         ],
     )

@@ -57,6 +57,8 @@ _PUBLISH_RECORDS = 5_000
 _RECENT = 12
 """Decoded parts of pages that are kept: readers go through answers and scores side by side."""
 _REBUILDS_MAX = 3
+_COLLECT_AFTER = 500_000
+"""Objects: new rows are kept until they are applied, and none is part of a cycle."""
 _FAILURES = (UnusableError, msgspec.MsgspecError, ValueError, TypeError, KeyError, OSError)
 """What reading a damaged index can raise."""
 ScoredPage = tuple[list[AnswerGist], list[tuple[int, str, Any, str]]]
@@ -403,7 +405,7 @@ class Index:
         """Apply the records after `cursor`. `segments`: the states of the files, taken before reading."""
         reader = Reader(journal_folder(self._run), cursor=cursor)
         changes, last, apply, has_start = 0, self._last, self._pages.apply, self.story.has_start
-        with fewer_collections():
+        with fewer_collections(_COLLECT_AFTER):
             for each in reader.read(live=True):
                 changes += 1
                 if isinstance(each, Damage):

@@ -67,7 +67,7 @@ def tamper(run: str | Path, table: str, change: Change, where: Callable[[Any], b
     with contextlib.closing(Index(str(run))) as index:
         pages = vars(index)["_pages"]
         for first in [*pages.directory.pages]:
-            pages.change(first, [(apply, ())])
+            pages.change(first, apply)
         getattr(index, "_publish")()  # noqa: B009
     assert changed > 0
 

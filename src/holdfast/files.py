@@ -29,6 +29,8 @@ INNER_FOLDERS = frozenset(
 NO_FOLLOW = os.O_NOFOLLOW
 SMALL_BYTES_MAX = 64 * 1024 * 1024
 """The limit for small files (lease, request, spec). Longer files are not read into memory."""
+SETTLED_SECONDS = 3.0
+"""Older changes have times that differ from those of any later change: some file systems count in steps of 2 s."""
 _SEARCH = getattr(os, "O_PATH", os.O_RDONLY)
 """Opens a folder to use files in it by name, which needs only permission to search it."""
 _NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}

@@ -23,7 +23,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return open_rows(path, *arguments)
 
     monkeypatch.setattr(planner, "open_rows", reading)
-    monkeypatch.setattr(stamps, "_SETTLED_SECONDS", -3600.0)
+    monkeypatch.setattr(stamps, "SETTLED_SECONDS", -3600.0)
     return paths
 
 

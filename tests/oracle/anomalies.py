@@ -55,7 +55,9 @@ def _slow(recount: Recount, cell: Cell) -> list[int]:
         return []
     buckets = {o: _bucket(took) for o, took in seconds.items()}
     times = numpy.sort(numpy.array([_duration(bucket) for bucket in buckets.values()]))
-    low, median, high = (float(times[len(times) * quarter // 4]) for quarter in (1, 2, 3))
+    longest = max((took for took in seconds.values() if _bucket(took)), default=0.0)
+    places = [max(math.ceil(len(times) * quarter / 4), 1) - 1 for quarter in (1, 2, 3)]
+    low, median, high = (min(float(times[place]), longest) for place in places)
     fence = high * (high / low) ** FENCES if low > 0 else high
     limit = max(fence, TIMES_MEDIAN * median, median + SECONDS_MORE)
     return [o for o, bucket in buckets.items() if bucket > _bucket(limit)]

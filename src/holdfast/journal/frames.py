@@ -25,6 +25,8 @@ FRAME_BYTES = 64 * 1024
 """The most content of one frame, unless a line is longer. Files of older versions have frames of 1 MiB."""
 FRAME_BYTES_MAX = LINE_BYTES_MAX + 1024 * 1024
 _READ_BYTES = 1024 * 1024
+_START_BYTES = 4096
+_START_WINDOW_BYTES = 8 * 1024 * 1024
 _HEADER_BYTES_MAX = 64 * 1024
 _LEVEL = 3
 
@@ -141,6 +143,17 @@ def unpack(packed: bytes, size: int) -> bytes | None:
     except zstandard.ZstdError:
         return None
     return content if len(content) == size else None
+
+
+def unpack_start(packed: bytes) -> bytes:
+    """The first few bytes of content in the first bytes of a sealed file; nothing if they are damaged or in a frame of
+    unusual size. Not verified, like what `salvage` returns.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_START_WINDOW_BYTES)
+    try:
+        return decompressor.stream_reader(packed).read(_START_BYTES)
+    except zstandard.ZstdError:
+        return b""
 
 
 def salvage(packed: bytes, size: int) -> bytes:

@@ -13,7 +13,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from holdfast.errors import DamagedError, StaleCursorError
+from holdfast.files import SETTLED_SECONDS
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import START, Cursor, Damage, Entry
 from holdfast.journal.scan import (
@@ -32,22 +35,36 @@ from holdfast.journal.start_copy import START_FILE, CopiedLine, StartCopy, read_
 from holdfast.records import LINE_BYTES_MAX, parse, seed_of
 
 _GLUED_BYTES_MAX = 1 << 20
-_SETTLED_SECONDS = 2.0
+_LISTED_SECONDS = 0.05
+"""How old the listing of a folder that has not changed for a while may be."""
+
+
+class _Lookup(msgspec.Struct, frozen=True):
+    """The segment of the last lookup, open. Records from `end` on are void."""
+
+    chain: Chain
+    number: int
+    path: str
+    content: SegmentContent
+    end: int | None
+    seed: int
 
 
 class Reader:
     """Reads the journal as it is now. Call `read` again for records that were appended since."""
 
     def __init__(self, folder: str, uid: str | None = None, cursor: Cursor = START, disk: Disk = OS_DISK) -> None:
-        self.cursor = cursor
+        self._cursor = cursor
+        self._last: Entry | None = None  # the record before the cursor, if this reader has read it
         self._folder = folder
         self._uid = uid
         self._disk = disk
         self._headers: HeaderCache = {}
         self._strays_seen: set[Damage] = set()
         self._checked = cursor == START
-        self._lookup: tuple[str, SegmentContent] | None = None
+        self._lookup: _Lookup | None = None
         self._listed: tuple[tuple[int, int, int], Chain] | None = None
+        self._listed_until = 0.0
         self._tail_n = 0  # the last record, if it was yielded although its newline is missing
         self._start: StartCopy | None = None
         self._copied_n = 0  # the last record that was yielded from started.jsonl
@@ -56,6 +73,14 @@ class Reader:
         self._segment = max(cursor.segment, 1)
         self._offset = cursor.offset
         self._n = cursor.n  # every number up to this one was yielded or reported as lost
+
+    @property
+    def cursor(self) -> Cursor:
+        """Behind the last record that was read."""
+        last = self._last
+        if last is not None:  # made only here, because nobody needs the cursor behind every record
+            self._cursor, self._last = Cursor(last.segment, last.end, last.line.n, last.line.x), None
+        return self._cursor
 
     def read(self, *, live: bool = False) -> Iterator[Entry | Damage]:
         """Yield everything from the cursor to the end.
@@ -145,25 +170,42 @@ class Reader:
 
     def record_at(self, segment: int, offset: int) -> Entry | None:
         """One record, without reading the rest of its segment; None if there is none at that offset."""
-        files = self._list_for_lookup().from_number(segment)
+        chain = self._list_for_lookup()
+        found = self._lookup
+        if found is None or found.chain is not chain or found.number != segment:
+            try:  # it stays open, because the next lookup is usually in the same segment
+                found = self._open_for_lookup(chain, segment)
+            except FileNotFoundError:  # sealed or quarantined since we listed it
+                self._listed = None
+                return self.record_at(segment, offset)
+        if found is None or (found.end is not None and offset >= found.end):
+            return None  # there is no such segment, or the record is void
+        raw = line_at(found.content, offset, LINE_BYTES_MAX + 1)
+        line = parse(raw.removesuffix(b"\n"), found.seed)
+        return None if line is None else Entry(line, segment, offset, offset + len(raw))
+
+    def _open_for_lookup(self, chain: Chain, segment: int) -> "_Lookup | None":
+        files = chain.from_number(segment)
         if not files or files[0].number != segment:
             return None
         fence = fence_between(files[0], files[1]) if len(files) > 1 else None
-        if fence is not None and offset >= fence.bytes:
-            return None  # void
-        path = files[0].path
-        if self._lookup is None or self._lookup[0] != path:
+        path, end = files[0].path, None if fence is None else fence.bytes
+        if self._lookup is not None and self._lookup.path == path:
+            content = self._lookup.content
+        else:
             self.close()
-            try:  # it stays open, because the next lookup is usually in the same segment
-                self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES))
-            except FileNotFoundError:  # sealed or quarantined since we listed it
-                return self.record_at(segment, offset)
-        raw = line_at(self._lookup[1], offset, LINE_BYTES_MAX + 1)
-        line = parse(raw.removesuffix(b"\n"), self._seed)
-        return None if line is None else Entry(line, segment, offset, offset + len(raw))
+            content = open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES)
+        self._lookup = _Lookup(chain, segment, path, content, end, self._seed)
+        return self._lookup
 
     def _list_for_lookup(self) -> Chain:
-        """List the journal only if its folder has changed: an export looks up millions of records."""
+        """List the journal only if its folder has changed, which is noticed after a moment: an export looks up millions
+        of records.
+        """
+        now = time.monotonic()
+        if self._listed is not None and now < self._listed_until:
+            return self._listed[1]
+        self._listed_until = now + _LISTED_SECONDS
         try:
             # A simulated disk has no times.
             found = os.stat(self._folder) if self._disk is OS_DISK else None
@@ -174,7 +216,7 @@ class Reader:
             return self._listed[1]
         chain = self._list()
         # The time of a folder is coarse: a change right after this one could leave it as it is.
-        is_settled = found is not None and time.time() - found.st_mtime > _SETTLED_SECONDS
+        is_settled = found is not None and time.time() - found.st_mtime > SETTLED_SECONDS
         self._listed = (stamp, chain) if stamp is not None and is_settled else None
         return chain
 
@@ -188,7 +230,7 @@ class Reader:
     def close(self) -> None:
         """Close the file that `record_at` keeps open."""
         if self._lookup is not None:
-            self._lookup[1].close()
+            self._lookup.content.close()
             self._lookup = None
 
     @property
@@ -318,8 +360,7 @@ class Reader:
                 if isinstance(found, Entry):
                     if n_end is not None and found.line.n >= n_end:
                         return
-                    self._offset, self._n = found.end, found.line.n
-                    self.cursor = Cursor(found.segment, found.end, found.line.n, found.line.x)
+                    self._offset, self._n, self._last = found.end, found.line.n, found
                     if found.line.n == self._tail_n:
                         continue  # it was yielded before its newline was repaired
                 yield found

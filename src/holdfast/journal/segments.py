@@ -15,12 +15,14 @@ import msgspec
 from holdfast.errors import FormatError
 from holdfast.files import is_folder
 from holdfast.journal.disk import Disk, NotAFileError
+from holdfast.journal.frames import unpack_start
 from holdfast.journal.paths import SegmentName, parse_segment_name
 from holdfast.journal.positions import Damage
 from holdfast.journal.scan import SealedContent, read_line
 from holdfast.records import FORMAT, SEGMENT, Fence, Line, Segment, parse, seed_of
 
 _HEADER_BYTES_MAX = 64 * 1024
+_PACKED_START_BYTES = 64 * 1024
 _LISTINGS_MAX = 100
 
 
@@ -172,11 +174,30 @@ def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -
     """The header of a file. Headers never change, so each valid one is read once."""
     header = cache.get(path)
     if header is None:
-        raw = read_line(disk, path, 0, _HEADER_BYTES_MAX)
-        header = parse_header(raw[:-1], uid, path) if raw.endswith(b"\n") else None
+        if path.endswith(".zst"):  # without the table of the file, which has an entry for each frame
+            header = _header_in(_read_start(disk, path), uid, path)
+        if header is None:
+            header = _header_in(read_line(disk, path, 0, _HEADER_BYTES_MAX), uid, path)
         if header is not None:
             cache[path] = header
     return header
+
+
+def _read_start(disk: Disk, path: str) -> bytes:
+    """The first line of a sealed segment; nothing if it is longer than usual or cannot be read."""
+    try:
+        handle = disk.open(path)
+    except NotAFileError:
+        return b""
+    try:
+        start = unpack_start(disk.read(handle, 0, _PACKED_START_BYTES))
+    finally:
+        disk.close(handle)
+    return start[: start.find(b"\n") + 1]
+
+
+def _header_in(line: bytes, uid: str | None, path: str) -> Header | None:
+    return parse_header(line[:-1], uid, path) if line.endswith(b"\n") else None
 
 
 class _Claim(msgspec.Struct):

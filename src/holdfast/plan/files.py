@@ -160,10 +160,16 @@ def open_lines(path: str, disk: Disk = OS_DISK) -> SegmentContent:
 def digest_file(path: str) -> StoredFile:
     """Return the line count and digest of a file, to compare with its record."""
     digest = xxhash.xxh3_128()
-    count = 0
-    for line in read_lines(path):
-        digest.update(line + b"\n")
-        count += 1
+    count, last = 0, b"\n"
+    with contextlib.closing(open_lines(path)) as content:
+        for piece in content.pieces(0):
+            if piece.gap or piece.broken:
+                raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
+            digest.update(piece.data)
+            count += piece.data.count(b"\n")
+            last = piece.data[-1:]
+    if last != b"\n":
+        raise DamagedError(f"{path} ends in the middle of a line; {RESTORE}")
     return StoredFile(count, digest.hexdigest())
 
 

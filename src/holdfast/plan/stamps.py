@@ -17,14 +17,12 @@ from collections.abc import Sequence
 import msgspec
 import xxhash
 
+from holdfast.files import SETTLED_SECONDS
 from holdfast.plan.planner import PreparedTask, cell_digest
 from holdfast.records import Block, Cell
 from holdfast.spec import Model, Spec
 from holdfast.state import CheckedFiles, is_networked, stamp_of_file
 from holdfast.version import __version__
-
-_SETTLED_SECONDS = 3.0
-"""Older changes have times that differ from those of any later change: some file systems count in steps of 2 s."""
 
 
 def stamp_of_data(spec: Spec, work: PreparedTask) -> str:
@@ -36,7 +34,7 @@ def stamp_of_data(spec: Spec, work: PreparedTask) -> str:
     if not stamp or not os.path.isfile(path) or is_networked(path):
         return ""
     changed = max(int(each) for each in stamp.split(":")[-2:]) / 1e9
-    return stamp if 0 <= changed < time.time() - _SETTLED_SECONDS else ""
+    return stamp if 0 <= changed < time.time() - SETTLED_SECONDS else ""
 
 
 class ComparedRows:

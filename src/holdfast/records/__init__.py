@@ -17,7 +17,7 @@ from holdfast.records.built_in import (
     normalized,
 )
 from holdfast.records.decoder import FactDecoder, check_fact, decode
-from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, middle_of, rounded
+from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, rounded
 from holdfast.records.facts import (
     AnomaliesRechecked,
     BatchJob,
@@ -113,6 +113,7 @@ from holdfast.records.samples import (
     Seconds,
     Total,
     Usage,
+    marks_of,
 )
 
 __all__ = [
@@ -206,7 +207,7 @@ __all__ = [
     "is_known",
     "is_unmistakable",
     "line_of",
-    "middle_of",
+    "marks_of",
     "normalized",
     "parse",
     "parse_key",

@@ -46,6 +46,10 @@ class Durations(msgspec.Struct, omit_defaults=True):
     def count(self) -> int:
         return sum(self.counts.values())
 
+    def above(self, bucket: int) -> int:
+        """How many are in higher buckets."""
+        return sum(count for each, count in self.counts.items() if each > bucket)
+
     def quantile(self, share: float) -> float:
         """The smallest duration that at least this share of all durations does not exceed; 0 if there are none."""
         left = max(math.ceil(share * self.count), 1)

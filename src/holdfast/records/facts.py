@@ -400,12 +400,12 @@ class Bill(msgspec.Struct, omit_defaults=True):
     largest: Usage = Usage()
     """The largest of each number over all responses, including copied ones."""
 
-    def note(self, usage: Usage) -> None:
+    def note(self, response: Usage, *, batched: bool = False) -> None:
         most = self.largest
         if not most.requests:
-            self.largest = usage
-        elif usage.input_tokens > most.input_tokens or usage.output_tokens > most.output_tokens:
-            self.largest = most.at_least(usage)
+            self.largest = response.of_one(batched)
+        elif response.input_tokens > most.input_tokens or response.output_tokens > most.output_tokens:
+            self.largest = most.at_least(response.of_one(batched))
 
 
 class Totals(msgspec.Struct, frozen=True, omit_defaults=True):

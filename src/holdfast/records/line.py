@@ -112,6 +112,7 @@ _BRACE = ord("{")
 _NEWLINE = ord("\n")
 _HEAD_BYTES_MAX = 247  # `n`, `at`, the checksum and the punctuation; type and key are counted separately
 _SLICE_BYTES_MAX = 256 * 1024
+_DECODE_BYTES_MAX = 1500  # below this, one decoder call that skips the data is cheaper than cutting the data out
 _COPY_BYTES_MAX = 4096  # below this, one copied piece is cheaper to hash and to write than several
 _encode = msgspec.json.Encoder().encode
 _checksum = xxhash.xxh3_64_hexdigest
@@ -125,7 +126,7 @@ _ADVICE = {
 class Line(msgspec.Struct, frozen=True, gc=False):
     """A verified record. `d` is still JSON; `decoder` decodes it."""
 
-    n: int
+    n: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
     at: str
     t: str
     d: msgspec.Raw
@@ -162,6 +163,7 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{
 _FIRST_YEAR = 1900  # a wrong clock may write a time before 1970
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _head_decoder = msgspec.json.Decoder(_Head)
+_line_decoder = msgspec.json.Decoder(Line)
 _encoded_kinds: dict[str, bytes] = {}
 
 
@@ -246,10 +248,7 @@ def line_of(record: Draft, n: int, at: bytes, seed: int) -> bytes:
 
 
 def parse(raw: bytes, seed: int) -> Line | None:
-    """The record in a line without its newline; None if it is not, bit for bit, what this run wrote.
-
-    The data is cut out without parsing it, because the right checksum shows that it is what was written.
-    """
+    """The record in a line without its newline; None if it is not, bit for bit, what this run wrote."""
     cut = len(raw) - _CHECK_BYTES
     if cut <= 0:
         return None
@@ -257,13 +256,17 @@ def parse(raw: bytes, seed: int) -> Line | None:
     check = xxhash.xxh3_64_hexdigest(raw[:cut] if cut <= _COPY_BYTES_MAX else memoryview(raw)[:cut], seed)
     if raw[cut:] != b',"x":"%b"}' % check.encode():
         return None
-    data = raw.find(_DATA)
     try:
-        head = _head_decoder.decode(raw[:data] + b"}")
+        line = _line_decoder.decode(raw) if cut <= _DECODE_BYTES_MAX else _parse_long(raw, cut, check)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not is_time(head.at):
-        return None
+    return line if is_time(line.at) else None
+
+
+def _parse_long(raw: bytes, cut: int, check: str) -> Line:
+    """Cut out the data without parsing it, because the right checksum shows that it is what was written."""
+    data = raw.find(_DATA)
+    head = _head_decoder.decode(raw[:data] + b"}")
     start = data + len(_DATA)
     # A view keeps the whole line in memory, a slice makes a copy. For large records the copy costs more.
     found = raw[start:cut] if cut <= _SLICE_BYTES_MAX else memoryview(raw)[start:cut]

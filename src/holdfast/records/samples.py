@@ -103,6 +103,19 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             first, second, third, fourth, fifth, sixth = (min(each, COUNT_MAX) for each in counts)
         return Usage(first, second, third, fourth, fifth, sixth, batched)
 
+    def with_response(self, response: "Usage", *, batched: bool = False) -> "Usage":
+        """The sum with one more response: one object less than `self + response.of_one(batched)`, because readers do
+        this twice for every step of a run.
+        """
+        first = self.input_tokens + response.input_tokens
+        second = self.output_tokens + response.output_tokens
+        third = self.cached_tokens + response.cached_tokens
+        fourth = self.reasoning_tokens + response.reasoning_tokens
+        fifth = self.cache_write_tokens + response.cache_write_tokens
+        if batched or first | second | third | fourth | fifth | self.requests >= COUNT_MAX:
+            return self + response.of_one(batched)
+        return Usage(first, second, third, fourth, fifth, self.requests + 1, self.batched)
+
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input_tokens - other.input_tokens,
@@ -193,13 +206,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         """What is unusual about the answer, the worst first: `filtered`, `empty`, `truncated`. Computed from fields
         that every version has recorded, so it works for old runs too.
         """
-        why = self.finish_reason.lower()
-        is_empty = not self.text or self.text.isspace()
-        if why == "stop" and not is_empty:  # fast path: nearly all answers
-            return ()
-        called = self.tool_calls or self.message.get("tool_calls")
-        found = (why in _FILTERED, not called and is_empty, why in _CUT)
-        return tuple(mark for mark, is_so in zip(MARKS, found, strict=True) if is_so)
+        return marks_of(self.text, self.finish_reason, self.tool_calls or self.message.get("tool_calls"))
 
     def json(self) -> Any:
         """The text parsed as JSON, for structured output. NotJsonError, with the start of the text, if it is not."""
@@ -209,6 +216,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
             shown = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
             cut = " (it was cut off: raise max_tokens)" if self.finish_reason == "length" else ""
             raise NotJsonError(f"the answer is not JSON: {error}{cut}; it says: {shown!r}") from error
+
+
+def marks_of(text: str, finish_reason: str, calls: object) -> tuple[str, ...]:
+    """See `Answer.marks`. `calls`: the tool calls of the answer, if it has any."""
+    why = finish_reason.lower()
+    is_empty = not text or text.isspace()
+    if why == "stop" and not is_empty:  # fast path: nearly all answers
+        return ()
+    found = (why in _FILTERED, not calls and is_empty, why in _CUT)
+    return tuple(mark for mark, is_so in zip(MARKS, found, strict=True) if is_so)
 
 
 class _StoredAnswer(Answer, frozen=True, omit_defaults=True):

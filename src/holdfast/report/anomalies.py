@@ -1,8 +1,9 @@
 """Anomalies in a run's answers.
 
 Some were recorded with each answer. Others show only across answers: the same answer in all repeats, answers far slower
-than the rest, different scores for equal answers. The first two follow from the totals of the index. Only the last one
-reads all rows, and only for scorers that can give equal answers different scores.
+than the rest, different scores for equal answers. The first two follow from the totals of the index. The last one is
+looked for in rows, only among scorers that can give equal answers different scores, and once for each state of a page:
+what was found is kept in the cache, by the checksums of the pages.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import JUDGES, Cell, bucket_of, middle_of, normalized
+from holdfast.records import JUDGES, Cell, Durations, Ordinal, bucket_of, normalized
 from holdfast.score import ANOMALIES_VERSION, KINDS
 from holdfast.state import LONG, AnswerRow, Bits, Index, Tally, repeated, stored_reducing
 
@@ -22,6 +23,9 @@ SECONDS_MORE = 1.0
 FENCES = 3.0
 _MAY_DIFFER = JUDGES | {"code_tests", "bert_score", "embedding_similarity"}
 """Built-in scorers that can give the same answer another score."""
+
+
+_ordinals = msgspec.json.Decoder(dict[str, list[Ordinal]])
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -95,7 +99,7 @@ class Anomalies:
                 slow = 0
                 if across.slow is not None:
                     limit = across.slow.bucket
-                    slow = sum(count for bucket, count in totals.answers.durations.items() if bucket > limit)
+                    slow = totals.answers.durations.above(limit)
                 if slow:
                     if "slow" not in found:
                         found["slow"] = Tally(0, self._first_slow(totals.answers.first, limit))
@@ -153,26 +157,16 @@ def _find_slow(index: Index, cell: Cell) -> Slow | None:
     """Outliers by the quartiles of the logarithms, because times are skewed; and slow enough to matter to a person.
     Times are those of the histogram in the totals, exact to 2.5 percent.
     """
-    durations: Counter[int] = Counter()
+    durations = Durations()
     for totals in index.totals([cell]):
-        durations.update(totals.answers.durations)
-    count = durations.total()
-    if count < ENOUGH_ANSWERS:
+        durations.merge(totals.answers.durations)
+    if durations.count < ENOUGH_ANSWERS:
         return None
-    low, median, high = (_duration_at(durations, count * quarter // 4) for quarter in (1, 2, 3))
+    low, median, high = map(durations.quantile, (0.25, 0.5, 0.75))
     spread = high / low if low > 0 else 1.0
     limit = max(high * spread**FENCES, median * TIMES_MEDIAN, median + SECONDS_MORE)
     reason = f"more than {limit:.1f} s, where half of them took {median:.1f} s or less"
-    return Slow(bucket_of(limit), reason) if max(durations) > bucket_of(limit) else None
-
-
-def _duration_at(durations: Mapping[int, int], place: int) -> float:
-    """The duration at this place in the order of all durations, counted from 0."""
-    for bucket in sorted(durations):
-        place -= durations[bucket]
-        if place < 0:
-            return middle_of(bucket)
-    return 0.0
+    return Slow(bucket_of(limit), reason) if durations.above(bucket_of(limit)) else None
 
 
 def _find_identical(index: Index, cell: Cell, temperature: float) -> Identical | None:
@@ -211,18 +205,42 @@ def _is_function_of_answer(scorer: Any) -> bool:
 
 
 def _find_differing(index: Index, evaluation: str) -> dict[str, Bits]:
-    """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads all scores twice."""
+    """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads only the rows of pages
+    that have changed since an earlier call.
+    """
+    before = index.differing.stamps if index.differing is not None else {}
+    others = {name: content for name, content in before.items() if not name.startswith(f"{evaluation} ")}
+    known: dict[str, str] = {}
+    found: dict[str, Bits] = {}
+    for pages in index.related_pages():
+        name = f"{evaluation} {index.fingerprint(pages, evaluation)}"
+        try:
+            differing = _ordinals.decode(before[name])
+        except (KeyError, msgspec.MsgspecError):
+            differing = _differing_on(index, pages, evaluation)
+        known[name] = msgspec.json.encode(differing).decode()
+        for scorer, ordinals in differing.items():
+            members = found.setdefault(scorer, Bits())
+            for o in ordinals:
+                members.add(o)
+    if index.differing is not None:
+        index.differing.remember(others | known)
+    return found
+
+
+def _differing_on(index: Index, pages: Sequence[int], evaluation: str) -> dict[str, list[int]]:
+    """By scorer, the ordinals of answers on these pages. Reads their scores twice: few are apart."""
     first: dict[tuple[int, str], bytes] = {}
     apart: set[tuple[int, str]] = set()
-    for answer, score in index.made(evaluation):
+    for answer, score in index.made(evaluation, pages):
         if not score.failure and score.encoded != b"null":
             same = (answer.said, score.scorer)
             if first.setdefault(same, score.encoded) != score.encoded:
                 apart.add(same)
-    found: dict[str, Bits] = {}
-    for answer, score in index.made(evaluation) if apart else ():
+    found: dict[str, list[int]] = {}
+    for answer, score in index.made(evaluation, pages) if apart else ():
         if (answer.said, score.scorer) in apart and not score.failure and score.encoded != b"null":
-            found.setdefault(score.scorer, Bits()).add(answer.o)
+            found.setdefault(score.scorer, []).append(answer.o)
     return found
 
 

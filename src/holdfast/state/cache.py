@@ -5,9 +5,10 @@ on a network file system, a private temporary folder of this machine is used ins
 cache, and callers work in memory. Everything in it is derived: it may be deleted at any time.
 
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
-runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`), and
-`folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`). The modification time of an
-entry is its time of last use. All folders are private to their owner.
+runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`),
+`differing/<name>.json` has the answers of a run that were scored otherwise than equal answers (see `report.anomalies`),
+and `folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`). The modification time of
+an entry is its time of last use. All folders are private to their owner.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ IN_USE = "in-use"
 """A file inside a copy. Readers of the copy hold a shared lock on it, so that it is not evicted meanwhile."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
-_KINDS = ("runs", "stores", "copies", "checks", "folds")
+_KINDS = ("runs", "stores", "copies", "checks", "folds", "differing")
 _NETWORKED = frozenset(
     {
         "9p",

@@ -18,10 +18,14 @@ from holdfast.records import (
     ORDINALS_MAX,
     AnomaliesRechecked,
     Cell,
+    Count,
     FactDecoder,
+    Failure,
+    Ordinal,
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    Spent,
     comparable_by_task,
 )
 from holdfast.score import ANOMALIES_VERSION
@@ -162,11 +166,35 @@ class Trail(msgspec.Struct):
     """Whether it has an answered step, an announced call, or a failed attempt that used responses."""
 
 
+class FinishedGist(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a `SampleFinished` that a fold needs. Decoding skips the answer, which may be long."""
+
+    o: Ordinal
+    attempt: Count
+    spent: Spent = Spent()
+    scorers: Count = 0
+    looked: Count = 0
+
+
+class ScoreGist(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a `ScoreGiven` that a fold needs."""
+
+    o: Ordinal
+    of: Count
+    evaluation: str
+    failure: Failure | None = None
+    spent: Spent = Spent()
+    last: bool = False
+    author: str = ""
+
+
 OWN_KINDS = frozenset({"scorer", "judge", "record", "too_large", "cancelled", "stalled", *MARKS})
 """Failures caused by the scorer or the answer itself: scoring again would fail again. All others come from a judge's
 server or from this machine, and are retried by the next resume."""
 _HANDLERS: RecordHandlers["Fold", Entry] = RecordHandlers()
 step_gist = FactDecoder(StepGist)
+_finished_gist = FactDecoder(FinishedGist)
+_score_gist = FactDecoder(ScoreGist)
 finished_data = FactDecoder(SampleFinished)
 failed_data = FactDecoder(SampleFailed)
 score_data = FactDecoder(ScoreGiven)
@@ -366,7 +394,7 @@ class Fold:
 
     @_HANDLERS.on("sample.finished")
     def _apply_finished(self, entry: Entry) -> None:
-        found = finished_data.decode(entry.line)
+        found = _finished_gist.decode(entry.line)
         if not self.finished.add(found.o):
             self.story.twice += 1
             return
@@ -377,7 +405,7 @@ class Fold:
         if found.scorers or self._requested:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
             self._count_large(found.o, entry)
-        self.story.ended(found, entry.line.k)
+        self.story.ended(found.o, found.attempt, found.spent, entry.line.k)
         if found.looked != ANOMALIES_VERSION:
             self.unlooked.add(found.o)
 
@@ -403,14 +431,14 @@ class Fold:
             self.failed.add(found.o)
         else:
             self.failed.discard(found.o)
-        self.story.ended(found, entry.line.k)
+        self.story.ended(found.o, found.attempt, found.spent, entry.line.k)
 
     @_HANDLERS.on("score")
     def _apply_score(self, entry: Entry) -> None:
-        found = score_data.decode(entry.line)
+        found = _score_gist.decode(entry.line)
         if found.author:
             return  # set by hand: it does not say whether the scorers are done
-        self.story.scored(found, entry.line.k)
+        self.story.scored(found.o, found.spent, entry.line.k, last=found.last)
         if found.evaluation != self.evaluation or not found.of or self.unscored.record_of(found.o) != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.garbage import fewer_collections
-from holdfast.journal import START, Cursor, Damage, Entry, Position, Reader, journal_folder, unrecorded
-from holdfast.records import Cell
+from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
+from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
 from holdfast.state.index_pages import Directory, IndexPages
 from holdfast.state.pages import (
@@ -49,13 +50,15 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 18
+_VERSION = 19
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000
 _RECENT = 12
 """Decoded parts of pages that are kept: readers go through answers and scores side by side."""
 _REBUILDS_MAX = 3
+_COLLECT_AFTER = 500_000
+"""Objects: new rows are kept until they are applied, and none is part of a cycle."""
 _FAILURES = (UnusableError, msgspec.MsgspecError, ValueError, TypeError, KeyError, OSError)
 """What reading a damaged index can raise."""
 ScoredPage = tuple[list[AnswerGist], list[tuple[int, str, Any, str]]]
@@ -82,6 +85,8 @@ class Index:
         uid = Reader(journal_folder(run)).uid
         self.checked = CheckedFiles(run, uid)
         """Files that were verified before: sealed segments, and originals that other code has checked."""
+        self.differing = CheckedFiles(run, uid, "differing") if kept else None
+        """By `fingerprint`: what a report found by comparing the rows of these pages. None if nothing is kept."""
         self._snapshot = Snapshot(identify("runs", run, uid), _VERSION)
         self._reset()
         try:
@@ -193,14 +198,37 @@ class Index:
         page = self._pages.page_at(o)
         return self._answers(page) if page in self._directory.pages else {}
 
-    def made(self, evaluation: str) -> Iterator[tuple[AnswerRow, MadeRow]]:
-        """Every answer that counts with each score that the scorers of an evaluation gave it."""
-        for page in self._pages.starts:
+    def made(self, evaluation: str, pages: Sequence[int] | None = None) -> Iterator[tuple[AnswerRow, MadeRow]]:
+        """Every answer that counts (only on these pages) with each score that the scorers of an evaluation gave it."""
+        for page in self._pages.starts if pages is None else pages:
             answers = self._answers(page)
             for o, rows in self._evaluation(page, evaluation).made.items():
                 answer = answers.get(o)
                 if answer is not None and answer.status == "finished":
                     yield from ((answer, row) for row in rows.values() if row.of == answer.n)
+
+    def related_pages(self) -> list[list[int]]:
+        """All pages, those with answers to the same samples together: the pages at the same place of a task's cells,
+        or all pages of the task if its cells were planned at different times.
+        """
+        tasks: dict[str, list[Cell]] = {}
+        for cell in self.story.cells:
+            tasks.setdefault(cell.task, []).append(cell)
+        groups: dict[tuple[str, int], list[int]] = {}
+        for task, cells in tasks.items():
+            shapes = {(cell.count, cell.rows_block, self._directory.sizes.get(cell.first)) for cell in cells}
+            is_aligned = len(shapes) == 1 and len({cell.model for cell in cells}) == len(cells)
+            for cell in cells:
+                for page in self._pages.pages_of(cell.first, cell.count):
+                    groups.setdefault((task, page - cell.first if is_aligned else 0), []).append(page)
+        outside = [page for page in self._pages.starts if page < 0]  # of a damaged plan
+        return [*groups.values(), outside] if outside else [*groups.values()]
+
+    def fingerprint(self, pages: Sequence[int], evaluation: str) -> str:
+        """Of the answers on these pages and their scores in an evaluation."""
+        entries = [self._directory.pages[page] for page in pages]
+        parts = [(_checksum(entry, ANSWERS), _checksum(entry, f"{SCORES}{evaluation}")) for entry in entries]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode((evaluation, pages, parts)))
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """Scores of one answer that were set by hand, oldest first."""
@@ -376,19 +404,21 @@ class Index:
     def _catch_up(self, cursor: Cursor, segments: Stamps) -> None:
         """Apply the records after `cursor`. `segments`: the states of the files, taken before reading."""
         reader = Reader(journal_folder(self._run), cursor=cursor)
-        changes = 0
-        with fewer_collections():
+        changes, last, apply, has_start = 0, self._last, self._pages.apply, self.story.has_start
+        with fewer_collections(_COLLECT_AFTER):
             for each in reader.read(live=True):
-                if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
-                    self.last_n = self._last
-                    self._pages.flush()
-                    return  # not published: its cursor would not match the records that were applied
                 changes += 1
                 if isinstance(each, Damage):
                     if each not in self.damage:  # a stray file is reported by every reader
                         self.damage.append(each)
-                elif not self.story.has_start(each.line):  # the copy of a lost start record is read every time
-                    self._pages.apply(each)
+                    continue
+                if last is not None and each.line.n > last:
+                    self.last_n = last
+                    self._pages.flush()
+                    return  # not published: its cursor would not match the records that were applied
+                if each.line.t in START_RECORDS and has_start(each.line):
+                    continue  # the copy of a lost start record is read every time
+                apply(each)
             self.last_n, self.start_n = reader.cursor.n, reader.start_n
             if not changes:
                 return

@@ -5,19 +5,20 @@ page, because loading a page costs as much as many changes. Totals are computed 
 loses nothing: all of it is derived from the journal.
 """
 
+import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Position
-from holdfast.records import Answer, FactDecoder, SampleFailed, SampleFinished
+from holdfast.records import FactDecoder, SampleFailed, marks_of
 from holdfast.state.dispatch import RecordHandlers
-from holdfast.state.fold import Bits, failed_data, finished_data, looked_data, score_data, step_gist
-from holdfast.state.pages import PAGE_KEYS, KeyPage, PageEntry
+from holdfast.state.fold import Bits, FinishedGist, failed_data, looked_data, score_data, step_gist
+from holdfast.state.pages import PAGE_KEYS, KeyPage, PageChanges, PageEntry
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow
 from holdfast.state.snapshot import Blob, SnapshotReader, Spill, Stamps, UnusableError
@@ -29,8 +30,28 @@ _PENDING_MAX = 50_000
 """Changes that are collected at most."""
 _LONG_BYTES = 1000
 """A longer score counts as several changes, because it is kept until it is applied."""
-_Change = tuple[Callable[..., object], tuple[Any, ...]]
-"""A method of `KeyPage`, and its arguments."""
+T = TypeVar("T")
+
+
+class _Calls(msgspec.Struct, frozen=True, gc=False):
+    tool_calls: object = None
+
+
+class _Said(msgspec.Struct, frozen=True, gc=False):
+    """The fields of an `Answer` that the index needs. Decoding skips the rest, such as logprobs."""
+
+    text: str
+    message: _Calls = _Calls()
+    tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    finish_reason: str = ""
+
+
+class _Finished(FinishedGist, frozen=True, gc=False, kw_only=True):
+    answer: _Said
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_finished = FactDecoder(_Finished)
 _HANDLERS: RecordHandlers["IndexPages", Entry] = RecordHandlers()
 
 
@@ -65,15 +86,12 @@ class IndexPages:
         self.directory = Directory() if directory is None else directory
         self.finished = Bits.decoded(self.directory.finished)
         self._spill = spill
-        self._pending: dict[int, list[_Change]] = {}
+        self._story = self.directory.story
+        self._pending: dict[int, PageChanges] = {}
         self._pending_count = 0
         self._last_page: tuple[int, int] = (0, 0)
         """The page that `page_at` found last: its first ordinal, and its end."""
         self.lay_out()
-
-    @property
-    def _story(self) -> Story:
-        return self.directory.story
 
     def close(self) -> None:
         if self.file is not None:
@@ -142,21 +160,21 @@ class IndexPages:
         self.directory.reducing = reducing
         pending, self._pending, self._pending_count = self._pending, {}, 0
         for first in sorted({*pending, *again}):
-            self.change(first, pending.get(first, ()))
+            self.change(first, pending.get(first, PageChanges()).apply)
         self.lay_out()
 
-    def change(self, first: int, changes: Sequence[_Change]) -> list[object]:
-        """Load a page, apply changes, and store it. Returns what the changes returned."""
+    def change(self, first: int, change: Callable[[KeyPage], T]) -> T:
+        """Load a page, change it, and store it. Returns what `change` returned."""
         entry = self.directory.pages.get(first)
         contents = {} if entry is None else {name: self.read(blob) for name, blob in entry.blobs.items()}
         page = KeyPage.decode(contents) if contents else KeyPage()
-        found = [change(page, *arguments) for change, arguments in changes]
+        found = change(page)
         page.answers = {o: page.answers[o] for o in sorted(page.answers)}
         samples = {o: row.sample for o, row in page.answers.items() if row.status == "finished"}
         task = next((task for start, count, _, task in self._cells if start <= first < start + count), "")
         reducing = self.directory.reducing.get(task, Reducing()).of_pages()
         totals = PageTotals(
-            answer_totals(page.answers.values()),
+            answer_totals(page.answers.values(), samples),
             {
                 name: score_totals(rows.counting(page.answers), samples, reducing)
                 for name, rows in page.evaluations.items()
@@ -166,16 +184,19 @@ class IndexPages:
         self.directory.pages[first] = PageEntry(blobs, totals)
         return found
 
-    def _add(self, o: int, entry: Entry, change: Callable[..., object], *arguments: object) -> None:
-        """Collect a change of the page of a key. `change`: a method of `KeyPage` whose first argument is the place of
-        the record.
-        """
+    def _note(self, o: int, entry: Entry) -> PageChanges:
+        """Collect the position of a record of a key. Returns the collected changes of its page."""
         page = self.page_at(o)
         changes = self._pending.get(page)
         if changes is None:
-            changes = self._pending[page] = []
-        changes.append((change, ((entry.line.n, entry.segment, entry.offset), *arguments)))
+            changes = self._pending[page] = PageChanges()
+        places = changes.records.get(o)
+        if places is None:
+            changes.records[o] = [entry.line.n, entry.segment, entry.offset]
+        else:
+            places += (entry.line.n, entry.segment, entry.offset)
         self._pending_count += 1
+        return changes
 
     def _apply_run_record(self, entry: Entry) -> None:
         self._story.apply(entry)
@@ -191,12 +212,11 @@ class IndexPages:
         step = _timed_gist.decode(entry.line)  # once for both: most of the time of indexing is decoding steps
         self._story.answered(step, entry.line.k)
         self.directory.profile.answered(step, entry.line)
-        self._add(step.o, entry, KeyPage.note, step.o)
+        self._note(step.o, entry)
 
     @_HANDLERS.on("step.started")
     def _apply_announcement(self, entry: Entry) -> None:
-        o = step_gist.decode(entry.line).o
-        self._add(o, entry, KeyPage.note, o)
+        self._note(step_gist.decode(entry.line).o, entry)
 
     @_HANDLERS.on("run.resumed")
     def _apply_resumed(self, entry: Entry) -> None:
@@ -205,7 +225,7 @@ class IndexPages:
         self.flush()
         ordinals = self._story.resumes[-1].resumed.retried
         for first in [first for first, page in self.directory.pages.items() if page.totals.answers.failed]:
-            self.change(first, [(KeyPage.retry, (ordinals,))])
+            self.change(first, lambda page: page.retry(ordinals))
 
     @_HANDLERS.on("run.replanned")
     def _apply_replanned(self, entry: Entry) -> None:
@@ -213,14 +233,14 @@ class IndexPages:
         self.flush()
         for cell in self._story.replans[-1].replanned.cells:
             for first in self.pages_of(cell.first, cell.count):
-                self.change(first, [(KeyPage.rename, (cell.model,))])
+                self.change(first, functools.partial(KeyPage.rename, model=cell.model))
 
     @_HANDLERS.on("anomaly")
     def _apply_anomaly(self, entry: Entry) -> None:
         self._apply_run_record(entry)
         if entry.line.k is not None:
             found = looked_data.decode(entry.line)
-            self._add(found.o, entry, KeyPage.put_anomalies, found)
+            self._note(found.o, entry).rechecked.append(found)
         elif self._story.anomalies:
             self._forget_lost()
 
@@ -233,18 +253,17 @@ class IndexPages:
             return
         self.flush()
         for first in [*self.directory.pages]:
-            (gone,) = self.change(first, [(KeyPage.forget, (lost.n_first, lost.n_last))])
-            for o in gone if isinstance(gone, list) else ():
+            for o in self.change(first, lambda page: page.forget(lost.n_first, lost.n_last)):
                 self.finished.discard(o)
 
     @_HANDLERS.on("sample.finished")
     def _apply_finished(self, entry: Entry) -> None:
-        found = finished_data.decode(entry.line)
+        found = _finished.decode(entry.line)
         if self.finished.add(found.o):
             self._put_answer(entry, found, "finished")
         else:
             self._story.twice += 1
-            self._add(found.o, entry, KeyPage.note, found.o)
+            self._note(found.o, entry)
 
     @_HANDLERS.on("sample.failed")
     def _apply_failed(self, entry: Entry) -> None:
@@ -252,11 +271,11 @@ class IndexPages:
         if found.o not in self.finished:  # the first answer stays
             self._put_answer(entry, found, "failed" if found.final else "unfinished")
         else:
-            self._add(found.o, entry, KeyPage.note, found.o)
+            self._note(found.o, entry)
 
-    def _put_answer(self, entry: Entry, found: SampleFinished | SampleFailed, status: str) -> None:
-        self._story.ended(found, entry.line.k)
-        spent = found.spent
+    def _put_answer(self, entry: Entry, found: _Finished | SampleFailed, status: str) -> None:
+        self._story.ended(found.o, found.attempt, found.spent, entry.line.k)
+        key, spent = str(entry.line.k), found.spent
         used = spent.usage + spent.saved
         by_role = (
             {"": used} if not spent.roles else {name: each.usage + each.saved for name, each in spent.by_role().items()}
@@ -267,15 +286,13 @@ class IndexPages:
             kind, message = found.failure.kind, found.failure.message
         else:
             answer, looked = found.answer, found.looked
-            marks, characters, said = (
-                " ".join(answer.marks),
-                len(answer.text),
-                _digest_answer(str(entry.line.k), answer),
-            )
+            calls = answer.tool_calls or answer.message.tool_calls
+            marks = " ".join(marks_of(answer.text, answer.finish_reason, calls))
+            characters, said = len(answer.text), _digest_answer(key, answer)
             anomalies = msgspec.json.encode(found.anomalies) if found.anomalies else anomalies
-        row = AnswerRow(
+        self._note(found.o, entry).answers[found.o] = AnswerRow(
             found.o,
-            str(entry.line.k),
+            key,
             status,
             entry.line.n,
             entry.segment,
@@ -293,19 +310,19 @@ class IndexPages:
             said,
             characters,
         )
-        self._add(found.o, entry, KeyPage.put_answer, row)
 
     @_HANDLERS.on("score")
     def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if not found.author:
-            self._story.scored(found, entry.line.k)
+            self._story.scored(found.o, found.spent, entry.line.k, last=found.last)
             self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
-        self._add(found.o, entry, KeyPage.put_score, found)
+        place = (entry.line.n, entry.segment, entry.offset)
+        self._note(found.o, entry).scores.append((place, found))
         self._pending_count += (entry.end - entry.offset) // _LONG_BYTES  # a reason or metadata may be long
 
 
-def _digest_answer(key: str, answer: Answer) -> int:
+def _digest_answer(key: str, answer: _Said) -> int:
     """The same for equal answers to a sample, in every repeat and of every model."""
     task, _, sample, _ = key.split("/")
     return xxhash.xxh3_64_intdigest(msgspec.json.encode((task, sample, answer.text, answer.tool_calls)))

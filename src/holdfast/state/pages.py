@@ -44,8 +44,10 @@ class EvaluationRows(msgspec.Struct):
 
     def put(self, found: ScoreGiven, place: Place) -> None:
         """Add what a scorer gave."""
-        rows = self.made.setdefault(found.o, {})
-        if any(row.last and row.of == found.of for row in rows.values()):
+        rows = self.made.get(found.o)
+        if rows is None:
+            rows = self.made[found.o] = {}
+        elif any(row.last and row.of == found.of for row in rows.values()):
             self._begin_round(rows, found)
         failure = "" if found.failure is None else found.failure.message
         value, is_taken = msgspec.json.encode(found.value), bool(found.taken)
@@ -80,7 +82,7 @@ class EvaluationRows(msgspec.Struct):
             if answer is None or answer.status != "finished":
                 continue
             edits = {edit.scorer: edit for edit in self.edits.get(o, ()) if edit.of == answer.n}
-            for _, row in sorted(rows.items()):
+            for row in rows.values() if len(rows) == 1 else [row for _, row in sorted(rows.items())]:
                 edit = edits.get(row.scorer) if edits else None
                 if row.of != answer.n:
                     continue
@@ -118,12 +120,7 @@ class KeyPage(msgspec.Struct):
     """Places of every record of a key, in the order of the journal: number, segment, offset, number, segment, …"""
     evaluations: dict[str, EvaluationRows] = msgspec.field(default_factory=dict)
 
-    def put_answer(self, place: Place, row: AnswerRow) -> None:
-        self.answers[row.o] = row
-        self.note(place, row.o)
-
     def put_score(self, place: Place, found: ScoreGiven) -> None:
-        self.note(place, found.o)
         rows = self.evaluations.get(found.evaluation)
         if rows is None:
             rows = self.evaluations[found.evaluation] = EvaluationRows()
@@ -132,20 +129,11 @@ class KeyPage(msgspec.Struct):
         else:
             rows.put(found, place)
 
-    def put_anomalies(self, place: Place, found: AnomaliesRechecked) -> None:
+    def put_anomalies(self, found: AnomaliesRechecked) -> None:
         row = self.answers.get(found.o)
         if row is not None and row.n == found.of:
             content = msgspec.json.encode(found.found)
-            self.note(place, found.o)
             self.answers[found.o] = msgspec.structs.replace(row, looked=found.version, anomalies=content)
-
-    def note(self, place: Place, o: int) -> None:
-        """Add the position of a record of a key."""
-        places = self.records.get(o)
-        if places is None:
-            self.records[o] = list(place)
-        else:
-            places += place
 
     def retry(self, ordinals: Iterable[int] | None) -> None:
         """Failed samples that get new attempts are unfinished until they end again."""
@@ -189,6 +177,25 @@ class KeyPage(msgspec.Struct):
                 if name.startswith(SCORES)
             },
         )
+
+
+class PageChanges(msgspec.Struct):
+    """New rows of a page, collected because loading the page costs more than a row."""
+
+    answers: dict[int, AnswerRow] = msgspec.field(default_factory=dict)
+    records: dict[int, list[int]] = msgspec.field(default_factory=dict)
+    """See `KeyPage.records`."""
+    scores: list[tuple[Place, ScoreGiven]] = msgspec.field(default_factory=list)
+    rechecked: list[AnomaliesRechecked] = msgspec.field(default_factory=list)
+
+    def apply(self, page: KeyPage) -> None:
+        page.answers.update(self.answers)
+        for o, places in self.records.items():
+            page.records[o] = page.records[o] + places if o in page.records else places
+        for place, score in self.scores:
+            page.put_score(place, score)
+        for each in self.rechecked:
+            page.put_anomalies(each)
 
 
 def decode_answers(content: bytes) -> dict[int, AnswerRow]:

@@ -91,7 +91,8 @@ class Spans(msgspec.Struct):
     """By span: seconds that a process worked on the run."""
 
     def add_busy(self, since: float, to: float) -> None:
-        self._reach(to)
+        if int((to - self.start) / self.width) >= len(self.busy):
+            self._reach(to)
         self._spread(self.busy, since, to)
 
     def add_open(self, since: float, to: float) -> None:
@@ -110,10 +111,12 @@ class Spans(msgspec.Struct):
 
     def _spread(self, over: list[float], since: float, to: float) -> None:
         """Distribute an interval over the spans that it touches. Time before the start (clock set back) is dropped."""
-        width, since, to = self.width, max(since - self.start, 0.0), max(to - self.start, 0.0)
+        width, since, to = self.width, since - self.start, to - self.start
+        if since < 0.0 or to < 0.0:
+            since, to = max(since, 0.0), max(to, 0.0)
         first, last = int(since / width), int(to / width)
         if first >= last:
-            over[last] += max(to - since, 0.0)
+            over[last] += to - since if to > since else 0.0
             return
         over[first] += (first + 1) * width - since
         over[last] += to - last * width
@@ -226,7 +229,7 @@ class Profile(msgspec.Struct):
             own.took("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
-            self._asked(self.roles.setdefault(role, ModelTimes()) if role else own, step, at)
+            self._asked(_times_of(self.roles, role) if role else own, step, at)
 
     def scored(self, seconds: float, line: Line) -> None:
         at = _seconds(line.at)
@@ -251,7 +254,7 @@ class Profile(msgspec.Struct):
         return spans, self.worked_seconds + max(self.seen - self.sitting, 0.0)
 
     def _of(self, key: str | None) -> ModelTimes:
-        return self.models.setdefault(_model_of(cell_of(key or "")), ModelTimes())
+        return _times_of(self.models, _model_of(cell_of(key or "")))
 
     def _asked(self, model: ModelTimes, step: TimedGist, at: float) -> None:
         judges = step.scope.split("/")[1] if step.scope.startswith("score/") else ""
@@ -317,6 +320,13 @@ class _OfTotals(msgspec.Struct, frozen=True):
 
 
 _of_totals = FactDecoder(_OfTotals)
+
+
+def _times_of(models: dict[str, ModelTimes], name: str) -> ModelTimes:
+    found = models.get(name)
+    if found is None:  # not `setdefault`, which would make an object for every step
+        found = models[name] = ModelTimes()
+    return found
 
 
 def _halved(spans: list[float]) -> list[float]:

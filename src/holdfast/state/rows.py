@@ -12,7 +12,7 @@ _found = msgspec.json.Decoder(dict[str, str])
 _NOTHING = len(b"{}")
 
 
-class AnswerRow(msgspec.Struct, frozen=True, array_like=True):
+class AnswerRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One key with its newest end, or its first answer."""
 
     o: int
@@ -77,7 +77,7 @@ class ScoreRow(msgspec.Struct, frozen=True):
     """It was copied from an earlier evaluation."""
 
 
-class RecordedScore(msgspec.Struct, frozen=True, array_like=True):
+class RecordedScore(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What scores of scorers and of people have in common."""
 
     o: int
@@ -101,14 +101,14 @@ class RecordedScore(msgspec.Struct, frozen=True, array_like=True):
         return decode_value(self.encoded)
 
 
-class EditRow(RecordedScore, frozen=True, array_like=True):
+class EditRow(RecordedScore, frozen=True, array_like=True, gc=False):
     """A score that was set by hand. For an answer and a scorer the last one counts."""
 
     author: str
     at: str
 
 
-class MadeRow(RecordedScore, frozen=True, array_like=True):
+class MadeRow(RecordedScore, frozen=True, array_like=True, gc=False):
     """The score that a scorer itself gave. `last`: it completes the scores of this answer."""
 
     failure: str

@@ -322,11 +322,13 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class CheckedFiles:
-    """The files of one run that were verified, each with its state at that time."""
+    """The files of one run that were verified, each with its state at that time. `kind`: other results of the same
+    shape are kept in another folder of the cache.
+    """
 
-    def __init__(self, run: str, uid: str) -> None:
-        self._identity = identify("checks", run, uid)
-        self._path = None if self._identity is None else entry_path("checks", f"{self._identity.name}.json")
+    def __init__(self, run: str, uid: str, kind: str = "checks") -> None:
+        self._identity = identify(kind, run, uid)
+        self._path = None if self._identity is None else entry_path(kind, f"{self._identity.name}.json")
         self.stamps = self._load()
 
     def remember(self, stamps: Stamps) -> None:

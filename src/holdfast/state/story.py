@@ -28,9 +28,6 @@ from holdfast.records import (
     RunReplanned,
     RunResumed,
     RunStarted,
-    SampleFailed,
-    SampleFinished,
-    ScoreGiven,
     ScoringStarted,
     Segment,
     Spent,
@@ -315,24 +312,28 @@ class Story(msgspec.Struct):
 
     def answered(self, step: StepGist, key: str | None) -> None:
         (self.judging if step.scope.startswith("score/") else self.solving).add(step.o)
-        usage = _NO_USAGE if step.answer is None else step.answer.usage.of_one(bool(step.batch))
+        response, batched = None if step.answer is None else step.answer.usage, step.batch != ""
         if step.origin:
             self.taken += 1
         else:
             self.steps += 1
-            self.usage += usage
+            if response is not None:
+                self.usage = self.usage.with_response(response, batched=batched)
             if step.batch and (job := self.jobs.get(step.batch)) is not None:
                 job.steps += 1
                 self._close_job(job)
         if step.asked is None:
             return  # not a model request: a tool, the clock, or a cancelled call
         bill = self._bill(key, step.asked.role)
-        bill.note(usage)
-        if step.origin:
-            bill.taken += usage
-        else:
+        if not step.origin:
             bill.requests += step.tries
-            bill.usage += usage
+        if response is None:
+            return
+        bill.note(response, batched=batched)
+        if step.origin:
+            bill.taken = bill.taken.with_response(response, batched=batched)
+        else:
+            bill.usage = bill.usage.with_response(response, batched=batched)
 
     @_HANDLERS.on("batch")
     def _apply_batch(self, entry: Entry) -> None:
@@ -354,24 +355,22 @@ class Story(msgspec.Struct):
         if 0 <= job.answered <= job.steps:
             del self.jobs[job.token]
 
-    def ended(self, found: SampleFinished | SampleFailed, key: str | None) -> None:
+    def ended(self, o: int, attempt: int, spent: Spent, key: str | None) -> None:
         """Count what an attempt used when it finished or failed."""
-        if found.o in self.solving:
-            self.solving.discard(found.o)
+        if o in self.solving:
+            self.solving.discard(o)
         else:
-            self._count_removed(found.spent, key, is_first=found.attempt == 1)
-        self._spent(found.spent, key)
+            self._count_removed(spent, key, is_first=attempt == 1)
+        self._spent(spent, key)
 
-    def scored(self, found: ScoreGiven, key: str | None) -> None:
+    def scored(self, o: int, spent: Spent, key: str | None, *, last: bool) -> None:
         """Count what the judges of an answer used. The last score of an answer carries the totals."""
-        if not found.last:
-            self._spent(found.spent, key)
-            return
-        if found.o in self.judging:
-            self.judging.discard(found.o)
-        else:
-            self._count_removed(found.spent, key, is_first=False)
-        self._spent(found.spent, key)
+        if last:
+            if o in self.judging:
+                self.judging.discard(o)
+            else:
+                self._count_removed(spent, key, is_first=False)
+        self._spent(spent, key)
 
     def _count_removed(self, spent: Spent, key: str | None, *, is_first: bool) -> None:
         """Count an attempt whose steps are missing: removed by `recover --no-events` of an older version, which wrote

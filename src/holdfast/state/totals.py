@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import bucket_of
+from holdfast.records import Durations
 from holdfast.score import Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction, stored_reductions
 from holdfast.state.rows import AnswerRow, ScoreRow
@@ -55,8 +55,8 @@ class AnswerTotals(msgspec.Struct, array_like=True):
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    durations: dict[int, int] = msgspec.field(default_factory=dict)
-    """How many finished answers took how long, by bucket (see `records.Durations`)."""
+    durations: Durations = msgspec.field(default_factory=Durations)
+    """Of finished answers."""
     marks: dict[str, Tally] = msgspec.field(default_factory=dict)
     anomalies: dict[str, Tally] = msgspec.field(default_factory=dict)
     """Recorded with the answers, by kind."""
@@ -125,8 +125,8 @@ def stored_reducing(spec: Mapping[str, Any]) -> dict[str, Reducing]:
     return {task: Reducing(how, repeats.get(task, 1)) for task, how in stored_reductions(spec).items()}
 
 
-def answer_totals(rows: Iterable[AnswerRow]) -> AnswerTotals:
-    """`rows`: in plan order."""
+def answer_totals(rows: Iterable[AnswerRow], samples: Mapping[int, str]) -> AnswerTotals:
+    """`rows`: in plan order. `samples`: of all finished answers, by ordinal, in the same order."""
     found, finished = AnswerTotals(), list[AnswerRow]()
     for row in rows:
         if row.status == "finished":
@@ -140,16 +140,18 @@ def answer_totals(rows: Iterable[AnswerRow]) -> AnswerTotals:
     found.input_tokens = sum([row.input_tokens for row in finished])
     found.output_tokens = sum([row.output_tokens for row in finished])
     found.seconds = math.fsum([row.seconds for row in finished])
-    found.durations = dict(Counter([bucket_of(row.seconds) for row in finished]))
+    for row in finished:
+        found.durations.add(row.seconds)
     found.looked = dict(Counter([row.looked for row in finished]))
     for row in finished:
         for mark in row.marks.split() if row.marks else ():
             found.marks.setdefault(mark, Tally()).add(row.o)
         for kind in row.found() if len(row.anomalies) > 2 else ():
             found.anomalies.setdefault(kind, Tally()).add(row.o)
-    found.edges = (finished[0].sample, finished[-1].sample)
-    found.samples = len({row.sample for row in finished})
-    _count_repeats(finished, found.repeats)
+    found.edges = (samples[finished[0].o], samples[finished[-1].o])
+    found.samples = len(set(samples.values()))
+    if found.samples < len(finished):
+        _count_repeats(finished, found.repeats)
     return found
 
 
@@ -203,30 +205,31 @@ def score_totals(
     return found
 
 
-def _count_scores(scores: Iterable[ScoreRow]) -> tuple[ScorerTotals, dict[int, float]]:
+def _count_scores(scores: Sequence[ScoreRow]) -> tuple[ScorerTotals, dict[int, float]]:
     """Everything but the sums, and the numbers by ordinal."""
     totals, numbers, kinds = ScorerTotals(), dict[int, float](), set[str]()
+    totals.edited = sum([row.author != "" for row in scores])
+    totals.taken = sum([row.taken for row in scores])
+    totals.complete = sum([row.last for row in scores])
+    totals.scored = sum([row.value is not None for row in scores])
     for row in scores:
         value = row.value
-        totals.edited += row.author != ""
-        totals.taken += row.taken
-        totals.complete += row.last
-        totals.scored += value is not None
         if row.failure:
             totals.failures.add(row.o)
             continue
         number = as_number(value)
-        if value is None:
-            totals.no_score += 1
-        else:
-            is_number = number is not None or isinstance(value, float)
-            kinds.add("bool" if isinstance(value, bool) else "number" if is_number else "label")
         if number is not None:
             numbers[row.o] = number
+            kinds.add("bool" if value is True or value is False else "number")
         elif isinstance(value, str):
             totals.labels[value] = totals.labels.get(value, 0) + 1
+            kinds.add("label")
         else:
             totals.missing += 1
+            if value is None:
+                totals.no_score += 1
+            else:
+                kinds.add("number" if isinstance(value, float) else "label")
     totals.kinds = sorted(kinds)
     return totals, numbers
 

@@ -168,9 +168,9 @@ def test_a_failed_request_counts_with_its_tries_and_costs_nothing_that_is_known(
 
 def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed_does_not() -> None:
     mine = Bill(requests=3, usage=Usage(0, 6, requests=2), taken=Usage(0, 99, requests=9), saved=Usage(0, 99))
-    mine.note(Usage(0, 2).of_one())
-    mine.note(Usage(0, 4).of_one())
-    mine.note(Usage(0, 3).of_one())
+    mine.note(Usage(0, 2))
+    mine.note(Usage(0, 4))
+    mine.note(Usage(0, 3))
     story = Story(bills={"task/m": {"": mine, "judge": Bill(requests=1, usage=Usage(0, 4, requests=1))}})
     budget, _ = budget_of(story, cost_usd=20.0)
     assert budget.spent == Amount(10.0, 10, 4)

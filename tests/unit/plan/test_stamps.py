@@ -59,7 +59,7 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
-    monkeypatch.setattr(stamps, "_SETTLED_SECONDS", -3600.0)  # ctime is now, and cannot be set
+    monkeypatch.setattr(stamps, "SETTLED_SECONDS", -3600.0)  # ctime is now, and cannot be set
     return Case(tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_data_whose_stamp_proves_nothing_is_always_compared(case: Case, monkeypa
 
 
 def test_a_file_that_has_just_been_changed_is_compared_again(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamps, "_SETTLED_SECONDS", 3.0)
+    monkeypatch.setattr(stamps, "SETTLED_SECONDS", 3.0)
     assert [case.compare() for _ in range(2)] == [(0, 2), (0, 2)]
 
 

@@ -1,5 +1,6 @@
 """What only many answers tell together, and what the spec leaves of it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from holdfast.records.facts import AnomaliesRechecked, Cell, RunStarted, SampleF
 from holdfast.records.samples import Answer
 from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.score.anomalies import ANOMALIES_VERSION
-from holdfast.state import Index
+from holdfast.state import AnswerRow, Index, index_pages
+from holdfast.state.rows import MadeRow
 from tests.unit.state.stories import EVALUATION, fold_of, new_run, scoring, write
 
 LONG = "a long answer that nobody would give twice by chance, word by word, without a cache in between: " * 2
@@ -101,6 +103,27 @@ def two_models(*texts: str) -> list[Draft]:
 def test_equal_answers_to_a_sample_with_different_scores_are_found_in_every_model(tmp_path: Path) -> None:
     run = new_run(tmp_path, [*two_models("yes", "yes", "yes", "yes"), *scores(1.0, 0.0, 0.0, 0.0)])
     assert found(run) == {"scores_differ": ["t/m0/a/1", "t/m1/a/1"]}
+
+
+def test_only_pages_that_have_changed_are_searched_for_different_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_pages, "PAGE_KEYS", 1)
+    run = new_run(tmp_path, [*two_models("yes", "yes", "yes", "yes"), *scores(1.0, 0.0, 0.0, 0.0)])
+    before = found(run)
+    searched: list[list[int]] = []
+    made = Index.made
+
+    def noted(index: Index, evaluation: str, pages: list[int]) -> Iterator[tuple[AnswerRow, MadeRow]]:
+        searched.append(pages)
+        return made(index, evaluation, pages)
+
+    monkeypatch.setattr(Index, "made", noted)
+    assert found(run) == before == {"scores_differ": ["t/m0/a/1", "t/m1/a/1"]}
+    assert searched == []
+    write(run, [draft("score", ScoreGiven(3, 7, EVALUATION, "right", 1.0), "t/m1/b/1")])
+    assert found(run)["scores_differ"] == ["t/m0/a/1", "t/m0/b/1", "t/m1/a/1", "t/m1/b/1"]
+    assert {page for pages in searched for page in pages} == {1, 3}
 
 
 def test_different_answers_other_samples_and_missing_scores_are_no_reason_to_wonder(tmp_path: Path) -> None:

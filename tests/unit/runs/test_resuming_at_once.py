@@ -4,6 +4,8 @@ The other one works from its beginning to its end at the moment when the first o
 """
 
 import asyncio
+import contextlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +16,11 @@ import yaml
 
 from holdfast.errors import DriftError
 from holdfast.journal import Lock
+from holdfast.plan import check_originals
 from holdfast.plan.files import digest_file
 from holdfast.records.facts import StoredFile
 from holdfast.runs import Given, extend, new_run_location
+from holdfast.state import Index
 from tests.journals import tree_of
 from tests.unit.engine.runs import RUN, Asked, folder, given, go, lines, records, rows
 
@@ -80,6 +84,29 @@ def test_what_nobody_has_changed_meanwhile_is_compared_once(
     else:
         go(tmp_path, wanted(samples=3))
     assert sorted(digested) == ["data.jsonl.zst", "plan.jsonl.zst"]
+
+
+def test_verified_originals_of_a_finished_run_are_digested_again_only_if_they_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path, wanted())
+    run = folder(tmp_path)
+    with contextlib.closing(Index(run)) as index:
+        stamps = dict(index.checked.stamps)
+        assert check_originals(run, index.story.blocks, stamps) == []
+        index.checked.remember(stamps)
+    digested: list[str] = []
+
+    def counted(path: str) -> StoredFile:
+        digested.append(Path(path).name)
+        return digest_file(path)
+
+    monkeypatch.setattr("holdfast.plan.files.digest_file", counted)
+    go(tmp_path, wanted())
+    assert digested == []
+    os.utime(Path(run, "plan.jsonl.zst"))
+    go(tmp_path, wanted())
+    assert digested == ["plan.jsonl.zst"]
 
 
 def test_a_resume_is_refused_if_the_other_process_has_extended_the_run(

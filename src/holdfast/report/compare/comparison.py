@@ -12,6 +12,8 @@ right-or-wrong answer per sample) or the permutation test, both in `stats.paired
 the p-values of a whole table for the number of comparisons (`stats.adjustment`).
 """
 
+import itertools
+import operator
 from collections import Counter
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -227,18 +229,20 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
     if pairs is not None:
         steps, test = pairs.differences, paired_test(pairs)
         cautious_p, bounds = _caution(mine, theirs, _mean(steps))
-    before, after = mine.planned, theirs.planned
-    numbers = (mine.numbers() or {}, theirs.numbers() or {}) if pairs is not None else ({}, {})
-    by_key = [numbers[1][pair] - numbers[0][pair] for pair in common if pair in numbers[0] and pair in numbers[1]]
+    ours, others = [mine.values[pair] for pair in common], [theirs.values[pair] for pair in common]
+    by_key = steps
+    if pairs is not None and len(common) != len(steps):  # repeats, or values without a number
+        numbers = mine.numbers() or {}, theirs.numbers() or {}
+        by_key = [numbers[1][pair] - numbers[0][pair] for pair in common if pair in numbers[0] and pair in numbers[1]]
     return Comparison(
         first=first.side,
         second=second.side,
         scorer=mine.name,
         common=len(common),
-        only_first=len(before - after),
-        only_second=len(after - before),
-        missing_first=_reasons(mine, after),
-        missing_second=_reasons(theirs, before),
+        only_first=_count_only(mine, theirs, len(common)),
+        only_second=_count_only(theirs, mine, len(common)),
+        missing_first=_reasons(mine, theirs),
+        missing_second=_reasons(theirs, mine),
         mean_first=_mean(pairs.first) if pairs is not None else None,
         mean_second=_mean(pairs.second) if pairs is not None else None,
         difference=pairs.interval() if pairs is not None else None,
@@ -250,11 +254,11 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         exact=test is None or test.exact,
         wins=sum(step > 0 for step in by_key),
         losses=sum(step < 0 for step in by_key),
-        ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
+        ties=sum(map(operator.eq, ours, others)),
         changed=[
-            ChangedKey(*pair, mine.values[pair], theirs.values[pair], first.output(pair), second.output(pair))
-            for pair in common
-            if mine.values[pair] != theirs.values[pair]
+            ChangedKey(*pair, one, other, first.output(pair), second.output(pair))
+            for pair, one, other in zip(common, ours, others, strict=True)
+            if one != other
         ],
         cautious_p=cautious_p,
         p_is_bound=test is not None and test.is_bound,
@@ -262,8 +266,19 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
     )
 
 
-def _reasons(measure: Measure, also_in: set[Pair]) -> dict[str, int]:
-    return dict(Counter(reason for pair, reason in measure.missing.items() if pair in also_in).most_common())
+def _count_only(mine: Measure, theirs: Measure, common: int) -> int:
+    """How many planned keys only the first side has. `common`: how many have a value on both."""
+    unlike = (pair for pair in mine.values if pair not in theirs.values) if common < len(mine.values) else ()
+    return sum(not _has(theirs, pair) for pair in itertools.chain(unlike, mine.missing))
+
+
+def _has(measure: Measure, pair: Pair) -> bool:
+    return pair in measure.values or pair in measure.missing
+
+
+def _reasons(measure: Measure, other: Measure) -> dict[str, int]:
+    """Why planned keys of both sides have no value on the first."""
+    return dict(Counter(reason for pair, reason in measure.missing.items() if _has(other, pair)).most_common())
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -130,21 +130,22 @@ class SideAnswers:
         self.side = side
         self._scale_of = scale_of
         self._reductions = reductions
-        self._statuses: dict[Pair, str] = {}
-        """Of all planned keys, in plan order."""
+        self._statuses: dict[Pair, str | int] = {}
+        """Of all planned keys, in plan order. An ordinal: of a finished key whose answer is not in `_outputs`."""
         self._scores: dict[str, dict[Pair, Any]] = {}
         """By scorer: of finished keys. A dict is a failure of the scorer."""
         self._texts: dict[Pair, str] | None = {} if any(each.is_cons for each in reductions) else None
         self._groups: dict[str, Hashable] = {}
-        self._outputs: dict[Pair, str | int] = {}
-        """The beginning of an answer's text, or its ordinal."""
+        self._outputs: dict[Pair, str] = {}
+        """The beginning of an answer's text."""
         self._text_at = text_at
 
     def output(self, pair: Pair) -> str:
         """The beginning of the answer's text."""
-        found = self._outputs.get(pair, "")
-        text = found if isinstance(found, str) else self._text_at(found) if self._text_at is not None else ""
-        return text[:_EXCERPT]
+        found = self._statuses.get(pair)
+        if isinstance(found, int) and self._text_at is not None:
+            return self._text_at(found)[:_EXCERPT]
+        return self._outputs.get(pair, "")
 
     def add(self, line: ExportLine | KeyScores) -> None:
         pair = (line.sample_id, line.repeat)
@@ -156,7 +157,7 @@ class SideAnswers:
         for scorer, value in line.scores.items():
             self._scores.setdefault(scorer, {})[pair] = value
         if isinstance(line, KeyScores):
-            self._outputs[pair] = line.o
+            self._statuses[pair] = line.o
         else:
             self._outputs[pair] = (line.output or "")[:_EXCERPT]
             if self._texts is not None:
@@ -167,11 +168,10 @@ class SideAnswers:
         answers, scores = page
         pairs = {}
         for row in answers:
-            _, _, sample, repeat = row.key.split("/") if "%" not in row.key else parse_key(row.key)
-            pair = pairs[row.o] = (sample, int(repeat))
-            self._statuses[pair] = row.status
-            if row.status == "finished":
-                self._outputs[pair] = row.o
+            o, key = row.o, row.key
+            _, sample, repeat = key.rsplit("/", 2) if "%" not in key else parse_key(key)[1:]
+            pair = pairs[o] = (sample, int(repeat))
+            self._statuses[pair] = o if row.status == "finished" else row.status
         for o, scorer, value, failure in scores:
             given = self._scores.get(scorer)
             if given is None:
@@ -214,7 +214,7 @@ class SideAnswers:
             return Measure(scorer, scorer, given, {}, groups=self._groups, declared=declared)
         measure = Measure(scorer, scorer, {}, {}, groups=self._groups, declared=declared)
         for pair, status in self._statuses.items():
-            if status != "finished":
+            if isinstance(status, str) and status != "finished":
                 measure.missing[pair] = status
                 continue
             value = given.get(pair)

@@ -29,7 +29,7 @@ from holdfast.runs.execution.provenance import check_spec_file
 from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Model, Spec, changes_beyond_extension, find_differences, refused_changes
-from holdfast.state import Fold
+from holdfast.state import CheckedFiles, Fold
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Model))
 
@@ -147,7 +147,9 @@ class DriftCheck:
         correctable = [name for name, obstacle in corrected.items() if not obstacle]
         wrong = [each for each in refused_changes(changes) if not model_in(each.field, correctable)]
         self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
-        self._check_files(fold)
+        is_done = not (fold.unfinished or fold.failed.count or fold.unscored or fold.unjudged)
+        require_originals(self._place, fold.story, CheckedFiles(self._place.folder, uid).stamps if is_done else None)
+        check_spec_file(self._place, fold.story)
         spec = with_stored_models(self._prepared.spec, stored, corrected, renamed)
         self._refuse(self._changed_content(fold, spec, uid))
         if any(each.field.endswith(".dataset.group") for each in changes):
@@ -174,7 +176,8 @@ class DriftCheck:
         """The changes, and the block to add; None if an earlier extension has already added it."""
         changes = self._differences(stored)
         self._refuse(changes_beyond_extension(changes))
-        self._check_files(fold)
+        require_originals(self._place, fold.story)
+        check_spec_file(self._place, fold.story)
         self._refuse(changed_inputs(fold.story.inputs, self._prepared.works))
         extension = PlanExtension(self._place.folder, self._prepared.spec, self._prepared.works, fold.story.blocks)
         self._refuse(extension.lost())
@@ -199,11 +202,6 @@ class DriftCheck:
             self._place.run_id,
             reasons,
         )
-
-    def _check_files(self, fold: Fold) -> None:
-        """Refuse damaged plan and data, and an edited spec.yaml."""
-        require_originals(self._place, fold.story)
-        check_spec_file(self._place, fold.story)
 
     def _changed_content(self, fold: Fold, spec: Spec, uid: str) -> list[Change]:
         """Changes that the spec's fields do not show: of solver code, few-shot examples and data rows. `spec`: with the

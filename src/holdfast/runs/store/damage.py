@@ -17,7 +17,7 @@ from holdfast.report.text import counted
 from holdfast.runs.execution.provenance import find_loss
 from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.spec.source.loader import check_stored_spec
-from holdfast.state import Fold, Index, Standing, Story
+from holdfast.state import Fold, Index, Stamps, Standing, Story
 
 
 class DamageReport(msgspec.Struct, frozen=True):
@@ -146,9 +146,11 @@ def require_started(place: RunLocation, fold: Fold) -> None:
     raise not_started_error(place)
 
 
-def require_originals(place: RunLocation, story: Story) -> None:
-    """DamagedError if plan or data differ from what the run recorded: they must not be used for requests or scores."""
-    for flaw in check_originals(place.folder, story.blocks, {}):
+def require_originals(place: RunLocation, story: Story, checked: Stamps | None = None) -> None:
+    """DamagedError if plan or data differ from what the run recorded: they must not be used for requests or scores.
+    `checked`: files that need not be digested again, for a run with nothing left to request or score.
+    """
+    for flaw in check_originals(place.folder, story.blocks, dict(checked or {})):
         raise DamagedError(_describe_flaw(place, flaw))
 
 

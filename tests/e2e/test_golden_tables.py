@@ -65,7 +65,7 @@ COMMANDS = {
 NOISE = (
     (r"\d+(\.\d+)? m?s \(p50\), \d+(\.\d+)? m?s \(p90\)(, \d+(\.\d+)?k? output tokens/s)?", "(speed)"),
     (r"\b\d+\.\d s\b", "(time)"),
-    (r"\b[0-9a-f]{16}\b", "(id)"),
+    (r"(?<![.])\b[0-9a-f]{16}\b", "(id)"),
 )
 """What differs from run to run."""
 REASONS = ("unfinished", "failed", "no score", "scorer failed", "empty")

@@ -191,7 +191,9 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
     """
     from holdfast.stats import mcnemar_test, permutation_test
 
-    right_or_wrong = pairs.scale.is_bool and pairs.answers == len(set(pairs.groups))
+    # Reduced values such as pass@k have the scale of right or wrong, and may lie between: McNemar would ignore how far.
+    is_binary = pairs.scale.is_bool and {*pairs.first, *pairs.second} <= {0.0, 1.0}
+    right_or_wrong = is_binary and pairs.answers == len(set(pairs.groups))
     return (mcnemar_test if right_or_wrong else permutation_test)(pairs.differences, pairs.groups)
 
 

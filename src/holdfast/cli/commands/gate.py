@@ -112,8 +112,10 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     method = describe_methods(each.interval for each in found)
     if method:
         level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
-        rate = f"a run exactly at the bound passes in at most {error:.4g}% of cases"
-        print_line(f"{level:.4g}% intervals: {method}; {rate}", "dim")
+        rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
+        if bar.unsure_passes or bar.identical_passes:
+            rate = ""
+        print_line(f"{level:.4g}% intervals: {method}{rate}", "dim")
     for each in found:
         print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
@@ -258,14 +260,17 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
             return f"{place}: not passed: no key has a score on both sides"
         keys, why = counted(sum(each.missing.values()), "key"), describe_missing(each.missing)
         return f"{place}: not passed: {keys} without a score ({why}); to accept them: --missing-max"
-    decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
+    accept = "--if-unsure pass or --identical-passes" if each.identical else "--if-unsure pass"
+    decision = "passed because of --if-unsure pass" if each.passed else f"not passed (to accept: {accept})"
     if each.depends_on_missing:
         keys = f"{counted(sum(each.missing.values()), 'missing score')} of the run" if each.missing else "the baseline"
         return f"{place}: it passes on what is scored, but perhaps not with what is missing in {keys}; {decision}"
     if each.identical and bar.identical_passes:
         return f"{place}: passed because of --identical-passes: every score is the same ({_count_samples(each)})"
     if each.outcome == "passed":
-        return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
+        also = f", also if the {counted(sum(each.missing.values()), 'missing score')} count as wrong"
+        reached = f"{what} is at least {each.bound:.4g} at confidence {level}"
+        return f"{place}: passed: {reached}{also if each.missing else ''}"
     if each.outcome == "worse":
         return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
     needed = "more samples are needed"
@@ -274,6 +279,4 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
     if each.samples_needed is not None:
         stays = f"if {what} stays {each.interval.mean:.4g}"
         needed = f"about {each.samples_needed} samples would decide with power {POWER}, {stays}"
-    if each.identical:
-        decision += ", or --identical-passes"
     return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

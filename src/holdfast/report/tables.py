@@ -166,9 +166,9 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
 
-def reading_lines(cells: Sequence[CellReport]) -> Iterator[str]:
+def reading_lines(cells: Sequence[CellReport], *, advise: bool = True) -> Iterator[str]:
     """What a reader needs to interpret the numbers: how they were computed, what is missing in them, agreement of
-    judges, unknown groups, unknown scales.
+    judges, unknown groups, unknown scales. `advise`: also how to declare these.
     """
     yield from method_lines(cells)
     for cell in cells:
@@ -182,7 +182,8 @@ def reading_lines(cells: Sequence[CellReport]) -> Iterator[str]:
         if each.summary.n and each.scale == NUMBER and not each.is_declared
     )
     for name in unknown:
-        yield f"scorer {name} does not declare a scale, so its numbers have no ends: {SCALE_HINT}"
+        advice = f": {SCALE_HINT}" if advise else ""
+        yield f"scorer {name} does not declare a scale, so its numbers have no known ends{advice}"
 
 
 SCALE_HINT = 'write @scorer(scale="bool") or @scorer(scale=(1, 5)), or scale: [1, 5] in the spec'
@@ -200,16 +201,16 @@ def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     """Which planned answers are not part of a mean, and what it would be with all of them wrong or right."""
     for cell in cells:
         for scorer in cell.scorers:
-            yield from (f"{cell.task}/{cell.model}: {line}" for line in _missing_lines(cell, scorer))
+            yield from (f"{cell.task}/{cell.model}: {line}" for line in _missing_lines(scorer))
 
 
-def _missing_lines(cell: CellReport, scorer: ScorerReport) -> Iterator[str]:
-    if scorer.plain and scorer.missing and scorer.summary.n:
-        whole = scorer.summary.n + sum(scorer.missing.values())
-        marks = [f"{count} {mark}" for mark, count in cell.marks.items()]
-        empty = f" (among the answers: {', '.join(marks)})" if marks and "no_score" in scorer.missing else ""
-        left = f"{scorer.summary.n} of {whole} answers count; left out: {describe_missing(scorer.missing)}{empty}"
-        yield f"{scorer.scorer}: {left}; {_describe_bounds(scorer.bounds)}"
+def _missing_lines(scorer: ScorerReport) -> Iterator[str]:
+    if scorer.missing:  # also above reduced rows: these do not say why a score is missing
+        count = scorer.summary.n or sum(scorer.labels.values())
+        whole = count + sum(scorer.missing.values())
+        left = f"{count} of {whole} answers count; left out: {describe_missing(scorer.missing)}"
+        bounds = f"; {_describe_bounds(scorer.bounds)}" if scorer.plain and scorer.summary.n else ""
+        yield f"{scorer.scorer}: {left}{bounds}"
     for each in scorer.reduced:
         if each.no_value:
             few = f"{counted(each.no_value, 'sample')} without a value (a score is missing, or no majority)"
@@ -219,7 +220,7 @@ def _missing_lines(cell: CellReport, scorer: ScorerReport) -> Iterator[str]:
 
 def _describe_bounds(bounds: tuple[float, float] | None) -> str:
     if bounds is None:
-        return "what they would change is unknown, because the scale has no ends"
+        return "what they would change is unknown, because the scale has no known ends"
     low, high = map(format_number, bounds)
     return f"the mean is {low} if all of them are at the low end of the scale, {high} if at the high end"
 
@@ -316,7 +317,7 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
         if summary.mean is not None:
             error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
             numbers = (format_number(summary.mean), error, format_interval(summary), count_of(summary))
-        yield name, (*numbers, *(("0", "0") if index else missing))
+        yield name, (*numbers, *(("", "") if index else missing))
 
 
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:

@@ -67,17 +67,17 @@ def format_number(value: float | None, sign: str = "") -> str:
     if value is None:
         return "-"
     if value == 0 or value != value or 0.0005 <= abs(value) < 1e5:
-        return f"{value:{sign}.4f}"
+        return f"{value or 0.0:{sign}.4f}"  # without the sign of -0.0
     return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
 
 
 _METHODS = {
-    "wilson": "Wilson's score interval",
-    "exact": "Clopper and Pearson's exact interval",
-    "student": "Student's t",
-    "unseen": "Student's t, widened for large changes that were not seen",
-    "tango": "Tango's score interval",
-    "equal": "a bound from the ends of the scale, as nothing varies",
+    "wilson": "Wilson's score interval (proportions)",
+    "exact": "Clopper and Pearson's exact interval (proportions)",
+    "student": "Student's t (other numbers)",
+    "unseen": "Student's t, widened for large changes that were not seen (other numbers)",
+    "tango": "Tango's score interval (proportions, or mostly ties)",
+    "equal": "a bound from the ends of the scale (nothing varies)",
 }
 
 
@@ -86,11 +86,13 @@ def describe_methods(summaries: "Iterable[Summary]") -> str:
     several = [each for each in summaries if each.method]
     if not several:
         return ""
-    found = " or ".join(_METHODS[method] for method in dict.fromkeys(each.method for each in several))
+    found = ", ".join(text for method, text in _METHODS.items() if any(each.method == method for each in several))
     if any(each.groups is not None for each in several):
-        return f"{found}, clustered by group; samples weigh equally"
+        return f"{found}; clustered by group, samples weigh equally"
     if any(each.samples is not None for each in several):
-        return f"{found}, clustered by sample; samples weigh equally, n: samples x repeats"
+        uneven = any(each.samples is not None and each.n % each.samples for each in several)
+        n = "samples x repeats" + (", or answers (samples) if some are missing" if uneven else "")
+        return f"{found}; clustered by sample, samples weigh equally, n: {n}"
     return f"{found}; n: samples"
 
 

@@ -37,7 +37,7 @@ _REASONS = {
     "label": "with a label instead",
     "no_score": "no score",
     "scorer_failed": "scorer failed",
-    "no_value": "too few scores",
+    "no_value": "without a value",
 }
 
 
@@ -164,6 +164,10 @@ def _row(each: Comparison) -> list[str]:
     ]
 
 
+def _format_value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) and not value.is_integer() else str(value)
+
+
 def _format_number(value: float | None, sign: str = "") -> str:
     return "" if value is None else format_number(value, sign)
 
@@ -188,7 +192,8 @@ def _describe_method(found: Sequence[Comparison], adjust: str, family: int) -> s
     tests = " or ".join(_TESTS.get(test, test) for test in dict.fromkeys(each.test for each in found if each.test))
     if tests:
         name = "Holm" if adjust == "holm" else "Benjamini-Hochberg"
-        parts.append(f"p: {tests}, two-sided; adjusted p: {name} over {counted(family, 'test')}")
+        among = f"{name} over {counted(family, 'test')} (not: rows derived from others, rows without a difference)"
+        parts.append(f"p: {tests}, two-sided; adjusted p: {among}")
     return "; ".join([*parts, "dz: mean difference over its standard deviation between samples"])
 
 
@@ -211,6 +216,8 @@ def _describe_overlap(each: Comparison, several: bool) -> str:
     if each.bounds is not None:
         low, high = (format_number(end, "+") for end in each.bounds)
         parts.append(f"with what is missing the difference is between {low} and {high}")
+    elif each.difference is not None and (each.missing_first or each.missing_second):
+        parts.append("what is missing may change the difference, by how much is unknown: the scale has no known ends")
     return f"{sides}: {'; '.join(parts)}"
 
 
@@ -223,7 +230,7 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     print_line(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
-        print_line(f"  {name}  {shift.before} -> {shift.after}")
+        print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")

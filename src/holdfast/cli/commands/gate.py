@@ -28,7 +28,20 @@ from holdfast.runs import Run
 from holdfast.spec import MEAN, nearest
 
 NOT_PASSED = 7
-_COLUMNS = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n", "needed")
+_COLUMNS = (
+    "task",
+    "model",
+    "scorer",
+    "verdict",
+    "baseline",
+    "mean",
+    "difference",
+    "interval",
+    "bound",
+    "n",
+    "left out",
+    "needed",
+)
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
 _UNSURE = {"fail": False, "pass": True}
 
@@ -112,8 +125,10 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     method = describe_methods(each.interval for each in found)
     if method:
         level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
-        rate = f"a run exactly at the bound passes in at most {error:.4g}% of cases"
-        print_line(f"{level:.4g}% intervals: {method}; {rate}", "dim")
+        rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
+        if bar.unsure_passes or bar.identical_passes:
+            rate = ""
+        print_line(f"{level:.4g}% intervals: {method}{rate}", "dim")
     for each in found:
         print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
@@ -239,6 +254,7 @@ def _row(each: GateVerdict, bar: GateRule) -> list[str]:
         format_interval(interval, sign),
         format_number(each.bound, sign),
         count_of(interval),
+        str(sum(each.missing.values()) or ""),
         "" if each.samples_needed is None else str(each.samples_needed),
     ]
 
@@ -258,22 +274,25 @@ def _describe_verdict(each: GateVerdict, bar: GateRule) -> str:
             return f"{place}: not passed: no key has a score on both sides"
         keys, why = counted(sum(each.missing.values()), "key"), describe_missing(each.missing)
         return f"{place}: not passed: {keys} without a score ({why}); to accept them: --missing-max"
-    decision = "passed because of --if-unsure pass" if each.passed else "not passed (to accept: --if-unsure pass)"
+    accept = "--if-unsure pass or --identical-passes" if each.identical else "--if-unsure pass"
+    decision = "passed because of --if-unsure pass" if each.passed else f"not passed (to accept: {accept})"
     if each.depends_on_missing:
-        keys = f"{counted(sum(each.missing.values()), 'missing score')} of the run" if each.missing else "the baseline"
-        return f"{place}: it passes on what is scored, but perhaps not with what is missing in {keys}; {decision}"
+        otherwise = "with the scores that the baseline lacks"
+        if each.missing:
+            otherwise = f"with {counted(sum(each.missing.values()), 'missing score')} counted as wrong"
+        return f"{place}: it passes on what is scored, but perhaps not {otherwise}; {decision}"
     if each.identical and bar.identical_passes:
         return f"{place}: passed because of --identical-passes: every score is the same ({_count_samples(each)})"
     if each.outcome == "passed":
-        return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
+        also = f", also with {counted(sum(each.missing.values()), 'missing score')} counted as wrong"
+        reached = f"{what} is at least {each.bound:.4g} at confidence {level}"
+        return f"{place}: passed: {reached}{also if each.missing else ''}"
     if each.outcome == "worse":
         return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
     needed = "more samples are needed"
     if each.interval.low is None and each.samples > 1:
-        needed = "too little varies for an interval, and the scale of the scorer is not declared"
+        needed = "too little varies for an interval, and the scale of the scorer has no known ends"
     if each.samples_needed is not None:
         stays = f"if {what} stays {each.interval.mean:.4g}"
         needed = f"about {each.samples_needed} samples would decide with power {POWER}, {stays}"
-    if each.identical:
-        decision += ", or --identical-passes"
     return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

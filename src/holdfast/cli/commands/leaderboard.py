@@ -17,8 +17,8 @@ from holdfast.spec import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
-_NUMBERS = ("mean", "95% interval", "n", "no score", "with them", "cost")
-_ONLY_IF_ANY = ("no score", "with them", "cost")
+_NUMBERS = ("mean", "95% interval", "n", "left out", "on all keys", "cost")
+_ONLY_IF_ANY = ("left out", "on all keys", "cost")
 _EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups", "samples", "lowest", "highest")
 
 
@@ -89,7 +89,9 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
     rows = []
     for board, each in _lines(found):
         summary, titles = each.summary, _titles(board, each)
-        bounds = " .. ".join(map(format_number, each.bounds)) if each.bounds is not None else ""
+        bounds = "unknown" if each.missing else ""
+        if each.bounds is not None:
+            bounds = " .. ".join(map(format_number, each.bounds))
         missing = str(each.missing) if each.missing else ""
         numbers = [format_number(summary.mean), format_interval(summary), count_of(summary), missing, bounds]
         numbers.append(str(each.cost))
@@ -115,12 +117,14 @@ def _describe_method(found: Sequence[Board]) -> Iterator[str]:
     method = describe_methods(each.summary for _, each in _lines(found))
     if method:
         yield f"95% intervals: {method}"
-    common = dict.fromkeys(str(board.common_min) for board in found if board.common_min is not None)
+    common = {str(board.common_min) for board in found if board.common_min is not None}
     if common:
-        rests = f"means and ranks rest on the keys that all models have a score for ({', '.join(common)})"
+        count = f" ({common.pop()})" if len(common) == 1 else ""
+        rests = f"means and ranks rest on the keys that all models have a score for{count}"
         yield f"{rests}; rank: 1 + the number of significantly better models (paired tests, Holm, 0.05)"
-    if any(each.bounds is not None for _, each in _lines(found)):
-        yield "with them: the mean over all keys of a model, with each missing score lowest .. highest"
+    if any(each.missing for _, each in _lines(found)):
+        what = "the mean over all keys of a model, also those that others lack, with each missing score"
+        yield f"on all keys: {what} at the low .. high end of the scale (unknown without ends)"
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:

@@ -148,8 +148,9 @@ def report(
     failures, costs and provenance. Plots need holdfast[plots]. They show scores with intervals, paired differences,
     cost against score, pass@k of repeats, and response times.
 
-    For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and an
-    unfinished sample is skipped. The exit code does not depend on the scores: use `holdfast gate` for that.
+    For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and a
+    sample that is unfinished or has no score is skipped. The exit code does not depend on the scores: use
+    `holdfast gate` for that.
     """
     from holdfast.cli.commands.report import ReportOptions, print_report
 
@@ -183,8 +184,9 @@ def compare(
     with its interval, a p value, the effect size (Cohen's dz), and the wins, losses and ties of the second run. The
     test is McNemar's exact test for right-or-wrong scores with one answer per sample, else a permutation test.
 
-    Lists the keys that were left out: missing in one run, unfinished, failed, or without a score. Warns if the runs are
-    not comparable, because rows with the same id differ or scorers with the same name differ. The exit code is still 0.
+    Lists the keys that were left out: missing in one run, unfinished, failed, or without a score. Says how far they
+    could change the difference, and whether it would still be significant. Warns if the runs are not comparable,
+    because rows with the same id differ or scorers with the same name differ. The exit code is still 0.
     """
     from holdfast.cli.commands.compare import CompareOptions, compare_runs
 

@@ -79,8 +79,8 @@ def leaderboard(
     """Rank the models of one or several runs, task by task.
 
     A rank is 1 + the number of models that are significantly better. Each pair of models is tested on the keys that
-    both have, at 0.05 after Holm's adjustment. So models that do not differ significantly share a rank.
-    Higher scores are better.
+    all models have a score for, at 0.05 after Holm's adjustment. So models that do not differ significantly share a
+    rank. A model with missing scores is better only if it would be with all of them wrong. Higher scores are better.
     """
     from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 
@@ -118,9 +118,10 @@ def gate(
     unless you name some.
 
     Exit 7 also if the run has keys without a score: unfinished, failed, no score, the scorer failed, or not planned
-    although the baseline has them. Exit 2 if the runs cannot
-    be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task or model that the run
-    lacks.
+    although the baseline has them. With --missing-max some are accepted, if the verdict holds with all of them wrong.
+
+    Exit 2 if the runs cannot be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task
+    or model that the run lacks.
     """
     from holdfast.cli.commands.gate import GateOptions, gate_run
 

@@ -143,6 +143,8 @@ class PairedSamples(msgspec.Struct, frozen=True):
     answers: int
     """How many keys both sides have."""
     scale: Scale
+    repeats: int = 1
+    """How many answers a reduced value comes from."""
 
     @property
     def differences(self) -> list[float]:
@@ -150,7 +152,7 @@ class PairedSamples(msgspec.Struct, frozen=True):
         return [after - before for before, after in zip(self.first, self.second, strict=True)]
 
     def interval(self, confidence: float = LEVEL) -> Summary:
-        found = paired_interval(self.differences, self.groups, confidence, self.scale, self.answers)
+        found = paired_interval(self.differences, self.groups, confidence, self.scale, self.answers * self.repeats)
         return with_counts(found, self.answers, len(set(self.groups)))
 
 
@@ -172,7 +174,8 @@ def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None)
     several = ([groups.get(sample, sample) for sample in samples] for groups in grouping)
     members = min(several, key=lambda groups: len(set(groups)))
     scale = _common_scale(first, second)
-    return PairedSamples(list(means[0].values()), list(means[1].values()), members, len(common), scale)
+    repeats = max(first.repeats, second.repeats)
+    return PairedSamples(list(means[0].values()), list(means[1].values()), members, len(common), scale, repeats)
 
 
 def _common_scale(first: Measure, second: Measure) -> Scale:

@@ -14,7 +14,7 @@ from holdfast.printable import clean
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.selection import is_wrong
-from holdfast.report.tables import reading_lines
+from holdfast.report.tables import marked_lines, reading_lines
 from holdfast.report.text import first_line, shortened
 from holdfast.score import as_number
 
@@ -61,7 +61,7 @@ def write_junit(
 def report_junit(source: ReportSource, out: IO[str]) -> None:
     """The writer of `report --format junit`."""
     report = source.reports[0]
-    notes = reading_lines(report.cells)
+    notes = [*reading_lines(report.cells), *marked_lines(report.cells)]
     write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least, notes)
 
 

@@ -11,7 +11,7 @@ from typing import IO
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.formats import ReportSource
-from holdfast.report.tables import left_out, reading_lines, scorer_summaries
+from holdfast.report.tables import left_out, marked_lines, reading_lines, scorer_summaries
 from holdfast.report.text import count_of, format_number
 
 _SPECIAL = {
@@ -52,12 +52,12 @@ def latex(reports: Sequence[RunReport]) -> str:
         for cell in report.cells:
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
     cells = [cell for report in reports for cell in report.cells]
-    notes = [rf"{_text(line)}\par" for line in reading_lines(cells)]
+    notes = [rf"{_text(line)}\par" for line in (*reading_lines(cells, advise=False), *marked_lines(cells))]
     caption = ", ".join(
         f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
         for report in reports
     )
-    lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright", *notes]
+    lines += [r"\bottomrule", r"\end{tabular}", r"{\par\smallskip\footnotesize\raggedright", *notes, "}"]
     lines += [rf"\caption{{{caption}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

@@ -64,7 +64,7 @@ def report_markdown(source: ReportSource, out: IO[str]) -> None:
 
 def _rows(cell: CellReport) -> Iterator[str]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    rest = (used, str(cell.cost) or "-", duration(cell.seconds))
+    rest = (used, _text(str(cell.cost)) or "-", duration(cell.seconds))
     if not cell.scorers:
         left = str(cell.planned - cell.finished)
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), left, *rest))

@@ -24,6 +24,7 @@ class Paired(msgspec.Struct, frozen=True):
     difference: Defined
     keys: int
     p: float
+    samples: tuple[str, ...] = ()
     bounds: tuple[float, float] | None = None
     cautious_p: float | None = None
 
@@ -39,8 +40,10 @@ def compared(first: Scores, second: Scores, groups: Mapping[str, Hashable], scal
     both = [key for key in first if key in second]
     found = _on(first, second, groups, scale)
     is_missing = any(side[key] is None for side in (first, second) for key in both)
-    if found is None or not is_missing or math.isinf(scale.highest - scale.lowest):
+    if found is None or not is_missing:
         return found
+    if math.isinf(scale.highest - scale.lowest):  # what is missing could be anything
+        return msgspec.structs.replace(found, cautious_p=1.0)
     up = _on(_filled(first, both, scale.highest), _filled(second, both, scale.lowest), groups, scale)
     down = _on(_filled(first, both, scale.lowest), _filled(second, both, scale.highest), groups, scale)
     assert up is not None
@@ -64,16 +67,28 @@ def judged(
     found = _on(baseline, run, groups, scale)
     if found is None or len(missing) > accepted:
         return Judged("missing", len(missing), depends=False)
-    outcome = _outcome(found.difference, margin)
+    width, size = scale.highest - scale.lowest, len({groups.get(sample, sample) for sample in found.samples})
+    outcome = _outcome(_widened(found.difference, width, size), margin)
     unknown = [key for key in baseline if baseline[key] is None and run.get(key) is not None]
     if outcome != "passed" or not (missing or unknown):
         return Judged(outcome, len(missing), depends=False)
     if not math.isinf(scale.highest - scale.lowest):
         keys = list(baseline)
         worst = _on(_filled(baseline, keys, scale.highest), _filled(run, keys, scale.lowest), groups, scale)
-        if worst is not None and _outcome(worst.difference, margin) == "passed":
+        assert worst is not None
+        size = len({groups.get(sample, sample) for sample in worst.samples})
+        if _outcome(_widened(worst.difference, width, size), margin) == "passed":
             return Judged(outcome, len(missing), depends=False)
     return Judged("unsure", len(missing), depends=True)
+
+
+def _widened(found: Defined, width: float, groups: int) -> Defined:
+    """Student's interval with room for a share of z^2 / n that was not seen and changed by the whole width."""
+    if found.method != "student" or math.isinf(width) or found.mean is None or found.error is None:
+        return found
+    unseen = width * statistics.NormalDist().inv_cdf(0.975) ** 2 / groups / 2
+    half = unseen + math.sqrt((t_quantile(groups - 1) * found.error) ** 2 + unseen**2)
+    return msgspec.structs.replace(found, low=found.mean - half, high=found.mean + half)
 
 
 def _outcome(found: Defined, margin: float) -> str:
@@ -100,7 +115,7 @@ def _on(first: Scores, second: Scores, groups: Mapping[str, Hashable], scale: Po
     means = [statistics.fmean(each) for each in steps.values()]
     members = [groups.get(sample, sample) for sample in steps]
     keys = sum(map(len, steps.values()))
-    return Paired(interval(means, members, scale, keys), keys, _p_value(means, members))
+    return Paired(interval(means, members, scale, keys), keys, _p_value(means, members), tuple(steps))
 
 
 def interval(means: Sequence[float], groups: Sequence[Hashable], scale: Possible, keys: int) -> Defined:

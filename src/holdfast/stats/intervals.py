@@ -212,9 +212,9 @@ def cut(interval: tuple[float, float], scale: Scale) -> tuple[float, float]:
     )
 
 
-def widen_for_unseen(summary: Summary, width: float | None, confidence: float = LEVEL) -> Summary:
-    """Widen Student's interval, so that it is honest if a few values are far from the others. `width`: the largest
-    possible distance; None if there is none.
+def widen_for_unseen(summary: Summary, scale: Scale, width: float | None, confidence: float = LEVEL) -> Summary:
+    """Widen Student's interval, so that it is honest if a few values are far from the others. `scale`: of the mean.
+    `width`: the largest possible distance; None if there is none.
 
     n samples without such a value do not exclude that a share of about z^2 / n of all are that far away, and Student's
     interval knows only what was seen. The widths combine as in a score interval: with `unseen` = width * z^2 / 2n, half
@@ -226,7 +226,8 @@ def widen_for_unseen(summary: Summary, width: float | None, confidence: float = 
     tail = (1 + confidence) / 2
     unseen = width * normal_quantile(tail) ** 2 / (2 * independent)
     half = unseen + math.hypot(student_quantile(independent - 1, tail) * summary.standard_error, unseen)
-    return msgspec.structs.replace(summary, low=summary.mean - half, high=summary.mean + half, method="unseen")
+    low, high = cut((summary.mean - half, summary.mean + half), scale)
+    return msgspec.structs.replace(summary, low=low, high=high, method="unseen")
 
 
 def normal_quantile(tail: float) -> float:

@@ -19,6 +19,7 @@ from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
 from holdfast.runs import Run
+from holdfast.score import scorer
 from tests.unit.engine.runs import Asked, cut_after, echo, given, go, model, rows
 
 
@@ -173,8 +174,8 @@ def test_where_nothing_varies_no_confidence_is_shown(tmp_path: Path, capsys: pyt
         return 0.3
 
     made(tmp_path, "run", Asked("quiz", rows(3), scorers=[third]))
-    assert gate_run("run", GateOptions(at_least=0.3), str(tmp_path), as_json=False) == 0
-    assert "passed: 0.3 on each of 3 samples" in capsys.readouterr().out
+    assert gate_run("run", GateOptions(at_least=0.3), str(tmp_path), as_json=False) == 7
+    assert "too little varies for an interval, and the scale of the scorer has no known ends" in capsys.readouterr().out
 
 
 def test_a_fixed_score_speaks_of_the_mean_and_not_of_a_difference(
@@ -192,20 +193,22 @@ def test_a_fixed_score_speaks_of_the_mean_and_not_of_a_difference(
     )
 
 
-def test_scores_that_are_all_higher_by_the_same_amount_are_above_the_baseline(
+def test_scores_that_are_all_higher_by_the_same_amount_are_no_certainty_for_few_samples(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     level = [0.25]
 
+    @scorer(scale=(0, 1))
     def constant(sample: Sample, answer: Answer) -> float:
         return level[0]
 
     made(tmp_path, "low", Asked("quiz", rows(3), scorers=[constant]))
     level[0] = 0.75
     made(tmp_path, "high", Asked("quiz", rows(3), scorers=[constant]))
-    assert gate_run("high", GateOptions(baseline="low", margin=0.0), str(tmp_path), as_json=False) == 0
-    told = "passed: the score of each sample is 0.5 higher than in the baseline (3 samples)"
-    assert told in capsys.readouterr().out
+    assert gate_run("high", GateOptions(baseline="low", margin=0.0), str(tmp_path), as_json=False) == 7
+    assert "not enough data on 3 samples" in capsys.readouterr().out
+    assert gate_run("high", GateOptions(baseline="low", margin=0.6), str(tmp_path), as_json=False) == 0
+    assert "passed: the difference to the baseline is at least -0.6" in capsys.readouterr().out
 
 
 def test_a_baseline_with_too_few_scores_for_its_reducer_needs_repeats_and_no_resume(tmp_path: Path) -> None:

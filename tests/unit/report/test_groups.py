@@ -185,7 +185,7 @@ def test_people_are_told_how_many_groups_there_are(store: Path) -> None:
     with Run(place) as run:
         report = run.report()
     for text in (str(report), report._repr_html_(), markdown(report), latex([report])):
-        assert "24 (6 groups)" in text
+        assert "12 x 2 (6 groups)" in text.replace(r" $\times$ ", " x ")
         assert "12 (6 groups)" in text
     assert "(n 24 in 6 groups)" in call("show", "run-1", "--store", store, cwd=store).out
     assert "24 keys of 12 samples in 6 groups" in call("compare", "run-1", "--store", store, cwd=store).out

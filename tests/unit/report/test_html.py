@@ -90,7 +90,7 @@ def test_a_page_says_what_a_reader_of_its_numbers_must_know() -> None:
     for told in (
         "1 score edited by hand",
         "2 samples without a value",
-        "kappa 0.2500",
+        "kappa (unweighted) 0.2500",
         "loop in 2 answers",
         "4 answers",
     ):

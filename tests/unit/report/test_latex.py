@@ -20,7 +20,7 @@ def report(run_id: str, *cells: CellReport) -> RunReport:
 
 
 def mean(low: float | None = 0.25) -> ScorerReport:
-    return ScorerReport("exact", Summary(3, 0.5, 0.1, low, 0.75), 0, 0, {})
+    return ScorerReport("exact", Summary(3, 0.5, 0.1, low, 0.75), 0, 0, {}, missing={"failed": 1})
 
 
 def test_a_table_has_means_with_their_intervals() -> None:
@@ -30,7 +30,7 @@ def test_a_table_has_means_with_their_intervals() -> None:
 
 
 def test_what_is_not_known_is_a_dash_and_labels_are_counted() -> None:
-    labels = ScorerReport("tone", Summary(0), 0, 0, {"kind": 2, "a_b": 1})
+    labels = ScorerReport("tone", Summary(0), 0, 0, {"kind": 2, "a_b": 1}, missing={"failed": 1})
     text = latex([report("r", cell("one", mean(None)), cell("two"), cell("three", labels))])
     assert r"one & model & exact & $0.5000$ & -- & 3 & 1 \\" in text
     assert r"two & model & -- & -- & -- & 3 & 1 \\" in text

@@ -25,7 +25,16 @@ from holdfast.records import Key
 from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
 from holdfast.report.text import count_of, counted, format_interval, format_number
-from holdfast.stats import LEVEL, Design, Summary, samples_needed, split_variance, widen_for_unseen
+from holdfast.stats import (
+    LEVEL,
+    NUMBER,
+    Design,
+    Scale,
+    Summary,
+    samples_needed,
+    split_variance,
+    widen_for_unseen,
+)
 from holdfast.stats.intervals import normal_quantile
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
@@ -123,7 +132,9 @@ def judge_against(answers: SideAnswers, mine: Measure, theirs: Measure, rule: Ga
 
 
 def _interval_of(pairs: PairedSamples, rule: GateRule) -> Summary:
-    return widen_for_unseen(pairs.interval(rule.confidence), pairs.scale.width, rule.confidence)
+    width = pairs.scale.width
+    span = NUMBER if width is None else Scale("range", -width, width)
+    return widen_for_unseen(pairs.interval(rule.confidence), span, width, rule.confidence)
 
 
 def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerdict:
@@ -145,7 +156,8 @@ def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerd
 
 
 def _level_of(measure: Measure, rule: GateRule) -> Summary:
-    return widen_for_unseen(measure.summary(rule.confidence, exact=True), measure.scale.width, rule.confidence)
+    found = measure.summary(rule.confidence, exact=True)
+    return widen_for_unseen(found, measure.scale, measure.scale.width, rule.confidence)
 
 
 def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: GateRule) -> GateVerdict:

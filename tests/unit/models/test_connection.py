@@ -353,3 +353,26 @@ def test_a_server_behind_tls_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
     connection._tls.cache_clear()  # noqa: SLF001
     assert asyncio.run(run()) == b"ok"
     connection._tls.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio leaves the socket to the gc
+@pytest.mark.parametrize("rounds", range(8))
+def test_a_pool_closes_after_a_request_was_cancelled_while_it_connected(rounds: int) -> None:
+    """uvloop never reports the end of such a connection: a run that was refused (401) never ended."""
+
+    is_closed: list[bool] = []
+
+    async def story(made: ConnectionPool) -> None:
+        sending = asyncio.ensure_future(made.send(b"{}"))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait([sending])
+        closing = asyncio.ensure_future(made.close())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        is_closed.append(closing.done())
+        closing.cancel()
+
+    use(Server(OK), story)
+    assert is_closed == [True]

@@ -29,6 +29,7 @@ _HEAD_BYTES_MAX = 256 * 1024
 _HEADERS_MAX = 2000
 """Including trailers after the body, which the bound on the head does not cover."""
 _CONNECT_SECONDS_MAX = 30.0
+_CLOSING_ROUNDS = 20
 _IDLE_SECONDS_MAX = 15.0
 """Servers close idle connections: after this long, a connection is not trusted with a request that costs money."""
 _EYEBALLS_SECONDS = 0.25
@@ -107,11 +108,15 @@ class ConnectionPool:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for connection in list(self._all):
-            connection.drop()
         self._free.clear()
-        while self._all:  # noqa: ASYNC110 - transports report their end in the next round of the loop
+        for _ in range(_CLOSING_ROUNDS):  # transports report their end in the next round of the loop
+            if not self._all:
+                return
+            for connection in list(self._all):  # again: a connection that was being made may have come
+                connection.drop()
             await asyncio.sleep(0)
+        # uvloop closes a connection whose making was cancelled, and never reports its end.
+        self._all.clear()
 
     def _check_timeouts(self, loop: asyncio.AbstractEventLoop) -> None:
         """Time out requests that have waited too long. One timer serves all: they share the same timeout."""

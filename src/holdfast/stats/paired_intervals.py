@@ -67,8 +67,13 @@ def paired_interval(
         return usual if changed >= _ENOUGH else msgspec.structs.replace(usual, low=None, high=None, method="")
     tail = 1.0 - (1.0 - confidence) / 2.0
     parts = [each / width for each in differences]
-    members = [[each] for each in parts] if groups is None else list(group_values(parts, groups).values())
-    worth = _worth(members, (answers or sums.n) if scale.is_bool else None)
+    most = (answers or sums.n) if scale.is_bool else None
+    if sums.groups == sums.n == most:  # one answer per sample: the samples are worth what they are
+        worth = float(sums.n)
+    else:
+        is_grouped = groups is not None and sums.groups < sums.n
+        members = group_values(parts, groups or ()).values() if is_grouped else [[each] for each in parts]
+        worth = _worth(list(members), most)
     each = worth / sums.n
     gains, losses = each * math.fsum(max(d, 0) for d in parts), each * math.fsum(max(-d, 0) for d in parts)
     quantile = student_quantile(sums.groups - 1, tail)

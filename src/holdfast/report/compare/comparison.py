@@ -215,6 +215,8 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
 
 def _caution(first: Measure, second: Measure, difference: float) -> tuple[float | None, tuple[float, float] | None]:
     """The p-value if all missing values were against the difference, and the lowest and highest difference then."""
+    if not first.missing and not second.missing:
+        return None, None
     up, down = cautious_pair(first, second), cautious_pair(second, first)
     if up is None or down is None:  # nothing is missing, or what is missing could be anything
         return (1.0 if first.planned & second.planned & {*first.missing, *second.missing} else None), None

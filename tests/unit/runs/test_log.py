@@ -84,14 +84,15 @@ def test_a_run_that_fails_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_fails_half_way_records_how_far_it_had_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_hand, asked = Tickets.at_hand, 0
+    at_hand, taken = Tickets.at_hand, 0
 
     def broken(tickets: Tickets) -> Ticket | None:
-        nonlocal asked
-        asked += 1
-        if asked > 2:
+        nonlocal taken
+        ticket = at_hand(tickets)
+        taken += ticket is not None
+        if taken > 2:
             raise RuntimeError("a mistake of ours")
-        return at_hand(tickets)
+        return ticket
 
     monkeypatch.setattr(Tickets, "at_hand", broken)
     with pytest.raises(RuntimeError):

@@ -41,7 +41,7 @@ def test_a_run_whose_last_record_could_not_be_written_is_interrupted_and_a_plain
         "from holdfast.journal.appender import Appender\n"
         "plain = Appender.commit\n"
         "def commit(self, records):\n"
-        "    if any(record.t.startswith(b'\"run.') and b'started' not in record.t for record in records):\n"
+        "    if any(b'\"run.' in record.head and b'started' not in record.head for record in records):\n"
         "        raise OSError(errno.EIO, 'Input/output error')\n"
         "    return plain(self, records)\n"
         "Appender.commit = commit\n"

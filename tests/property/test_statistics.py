@@ -77,7 +77,7 @@ def test_reducers_stay_within_the_scores_in_any_order(values: list[float | None]
     mixed = shuffled(values, random)
     for reduce in (mean, median, mode, maximum):
         found = reduce(values)
-        assert (found is None) == (not known)
+        assert (found is None) == (not known or (reduce is maximum and len(known) < len(values)))
         assert found is None or min(known) <= found <= max(known)
         assert found == reduce(mixed)
     for count in (at_least, pass_at_k, pass_power_k):

@@ -305,7 +305,7 @@ async def command(
     try:
         with ctx.outside():
             async with asyncio.timeout(seconds):
-                out, err = await process.communicate(given.encode())
+                out, err = await _communicate(process, given.encode())
     except TimeoutError:
         raise LimitError(f"{filled[0]} took longer than {seconds:g} s", "timeout") from None
     finally:
@@ -316,6 +316,25 @@ async def command(
             f"{filled[0]} ended with the exit code {process.returncode}: {text or 'nothing on standard error'}"
         )
     return Answer(out.decode(errors="replace").strip())
+
+
+async def _communicate(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, bytes]:
+    """As `process.communicate`, also if the program ends without reading its input: then uvloop raises RuntimeError."""
+    stdin, out, err = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert out is not None
+    assert err is not None
+
+    async def feed() -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
+            stdin.write(given)
+            await stdin.drain()
+        with contextlib.suppress(RuntimeError):
+            stdin.close()
+
+    _, *read = await asyncio.gather(feed(), out.read(), err.read())
+    await process.wait()
+    return read[0], read[1]
 
 
 def fit_command(given: dict[str, Any], place: str) -> dict[str, Any]:

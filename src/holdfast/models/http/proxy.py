@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from yarl import URL
@@ -141,8 +141,11 @@ async def _reach(proxy: Proxy, make: Callable[[], P]) -> tuple[asyncio.Transport
     assert host is not None
     assert port is not None
     loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {}
+    if isinstance(loop, asyncio.BaseEventLoop):  # uvloop has no such option: it tries one address after the other
+        options["happy_eyeballs_delay"] = _EYEBALLS_SECONDS
     try:
-        return await loop.create_connection(make, host, port, happy_eyeballs_delay=_EYEBALLS_SECONDS)
+        return await loop.create_connection(make, host, port, **options)
     except OSError as error:
         raise ProxyError(f"the proxy cannot be reached ({describe_error(error)})") from error
 

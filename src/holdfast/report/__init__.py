@@ -10,6 +10,8 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.compare.comparison import Comparison
+    from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sides import CellName, SideAnswers, sides_in, sides_of
     from holdfast.report.costs import (
         Cost,
@@ -82,6 +84,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "compare.comparison": "Comparison",
+            "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sides": "CellName SideAnswers sides_in sides_of",
             "formats.frames": "Table cost_table sample_table score_table",
             "formats.lines": (
@@ -105,15 +109,19 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "CellName",
     "CellReport",
+    "Comparison",
+    "ComparisonResult",
     "Cost",
     "CostLine",
     "CostReport",
     "EventLine",
     "Example",
     "ExportLine",
+    "GateResult",
     "Grid",
     "KeyFilter",
     "KeyStory",
+    "LeaderboardResult",
     "PlannedKey",
     "RunReport",
     "ScoreLine",

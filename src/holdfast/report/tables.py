@@ -72,8 +72,8 @@ def report_table(report: RunReport, command: Command | None = None) -> Renderabl
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
-    below = "".join(f"<div>{_escaped(str(line))}</div>" for line in _footnotes(report, None) if str(line))
-    above = "".join(f"<div>{_escaped(line)}</div>" for line in (headline(report).plain, *notice_lines(report)))
+    below = html_lines(str(line) for line in _footnotes(report, None))
+    above = html_lines((headline(report).plain, *notice_lines(report)))
     return f"{above}{html_table(*report_rows(report))}{below}"
 
 
@@ -104,6 +104,11 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{_escaped(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """One paragraph for each line that is not empty."""
+    return "".join(f"<div>{_escaped(line)}</div>" for line in lines if line)
 
 
 def _escaped(text: str) -> str:

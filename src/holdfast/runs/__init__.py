@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.runs.compare.comparison import comparison_of
+    from holdfast.runs.compare.gate import GateOptions, gate_result_of
+    from holdfast.runs.compare.leaderboard import leaderboard_of
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.execute import execute, extend, new_event_loop, new_run_location, run_in_loop
     from holdfast.runs.execution.preparation import Given, check
@@ -16,6 +19,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "compare.comparison": "comparison_of",
+            "compare.gate": "GateOptions gate_result_of",
+            "compare.leaderboard": "leaderboard_of",
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_in_loop",
             "execution.preparation": "Given check",
@@ -27,6 +33,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "GateOptions",
     "Given",
     "Observe",
     "Retry",
@@ -35,10 +42,13 @@ __all__ = [
     "RunOutcome",
     "RunSummary",
     "check",
+    "comparison_of",
     "default_store",
     "execute",
     "extend",
     "find_run",
+    "gate_result_of",
+    "leaderboard_of",
     "list_runs",
     "new_event_loop",
     "new_run_location",

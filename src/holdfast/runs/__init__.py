@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.runs.execution.execute import execute, extend, new_event_loop, new_run_location, run_in_loop
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
+    from holdfast.runs.overrides import Overrides, left_without_failures, load_spec, resolve_given, resolve_run
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
@@ -26,6 +27,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.execute": "execute extend new_event_loop new_run_location run_in_loop",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
+            "overrides": "Overrides left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
@@ -36,6 +38,7 @@ __all__ = [
     "GateOptions",
     "Given",
     "Observe",
+    "Overrides",
     "Retry",
     "Run",
     "RunLocation",
@@ -49,9 +52,13 @@ __all__ = [
     "find_run",
     "gate_result_of",
     "leaderboard_of",
+    "left_without_failures",
     "list_runs",
+    "load_spec",
     "new_event_loop",
     "new_run_location",
     "open_run",
+    "resolve_given",
+    "resolve_run",
     "run_in_loop",
 ]

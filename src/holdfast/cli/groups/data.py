@@ -84,6 +84,6 @@ def check(
     it does not respond or rejects the key, a warning if it does not list the model.
     """
     from holdfast.cli.commands.check import check_spec
-    from holdfast.cli.commands.run import Overrides
+    from holdfast.runs import Overrides
 
     raise typer.Exit(check_spec(spec, Overrides(sets or []), servers, as_json))

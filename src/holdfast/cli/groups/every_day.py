@@ -59,7 +59,8 @@ def run(
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.commands.run import Overrides, resolve_spec, run_spec
+    from holdfast.cli.commands.run import resolve_spec, run_spec
+    from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
     texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}

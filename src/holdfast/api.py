@@ -4,24 +4,19 @@ The work is async. The sync functions are thin wrappers that also work inside a 
 module stores nothing itself: after a crash, the same call with the same `id` resumes the run.
 """
 
-import asyncio
-import contextvars
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records import Row
-from holdfast.runs.execution.execute import execute, new_run_location, run_in_loop
-from holdfast.runs.execution.preparation import Given, find_modules_beside
+from holdfast.runs import Given, Run, assignments, default_store, execute, new_run_location, open_run, run_blocking
+from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.progress import observer
 from holdfast.runs.mirror import recovery
 from holdfast.runs.mirror.recovery import Recovered
-from holdfast.runs.run import Run, open_run
-from holdfast.runs.store.lookup import default_store
 from holdfast.score import Scorer
 from holdfast.solve import Solve
 from holdfast.spec import Selection, base_of, build_spec, load_spec, select
@@ -82,7 +77,10 @@ async def run_async(
     """
     given = _resolve_arguments(what, models, tasks, fields)
     ended = await execute(given, new_run_location(given, store or default_store(), id), observer(quiet))
-    return Run(ended.place)
+    run = Run(ended.place)
+    if not given.where:
+        run.given = given
+    return run
 
 
 def run(
@@ -100,7 +98,7 @@ def run(
     async def work() -> Run:
         return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
-    return _run_in_thread(work) if _is_inside_loop() else run_in_loop(work())
+    return run_blocking(work)
 
 
 async def recover_async(
@@ -132,54 +130,6 @@ def recover(
     what was restored and what was lost; open the run with `holdfast.open_run(recovered.folder)`.
     """
     return recovery.recover(os.fspath(where), recovery.RecoveryOptions(os.fspath(output), events, overwrite, cleanup))
-
-
-def _is_inside_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
-    """Run in an event loop of its own in another thread, while the caller's loop is blocked.
-
-    Ctrl-C arrives in this thread. The run is cancelled and saves its state before the interrupt reaches the caller.
-    """
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-    result: list[Run | BaseException] = []
-
-    async def register_and_work() -> Run:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        return await work()
-
-    def call() -> None:
-        try:
-            result.append(run_in_loop(register_and_work()))
-        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
-            result.append(error)
-
-    context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
-    thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
-    thread.start()
-    task_here = asyncio.current_task()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            # `asyncio.run` turns Ctrl-C into a cancellation of the caller's task. It cannot be delivered while this
-            # function blocks the event loop, so it is polled for.
-            if task_here is not None and task_here.cancelling():
-                raise asyncio.CancelledError
-    except BaseException:
-        for loop, task in running:
-            if task is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    if isinstance(result[0], BaseException):
-        raise result[0]
-    return result[0]
 
 
 def _is_storable(entry: ScorerEntry) -> bool:
@@ -239,11 +189,6 @@ def _split_tasks(
 
 
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
-    try:
-        # Every JSON value is valid YAML.
-        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
-    spec = select(load_spec(path, sets), selection)
+    spec = select(load_spec(path, assignments(fields)), selection)
     find_modules_beside(path, spec)
     return Given(spec, where=path)

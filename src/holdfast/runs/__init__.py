@@ -9,10 +9,25 @@ if TYPE_CHECKING:
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
     from holdfast.runs.execution.drift import Retry
-    from holdfast.runs.execution.execute import execute, extend, new_event_loop, new_run_location, run_in_loop
+    from holdfast.runs.execution.execute import (
+        execute,
+        extend,
+        new_event_loop,
+        new_run_location,
+        run_blocking,
+        run_in_loop,
+    )
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
-    from holdfast.runs.overrides import Overrides, left_without_failures, load_spec, resolve_given, resolve_run
+    from holdfast.runs.export import select_lines
+    from holdfast.runs.overrides import (
+        Overrides,
+        assignments,
+        left_without_failures,
+        load_spec,
+        resolve_given,
+        resolve_run,
+    )
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
@@ -24,10 +39,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
             "execution.drift": "Retry",
-            "execution.execute": "execute extend new_event_loop new_run_location run_in_loop",
+            "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
-            "overrides": "Overrides left_without_failures load_spec resolve_given resolve_run",
+            "export": "select_lines",
+            "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
@@ -44,6 +60,7 @@ __all__ = [
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "assignments",
     "check",
     "comparison_of",
     "default_store",
@@ -60,5 +77,7 @@ __all__ = [
     "open_run",
     "resolve_given",
     "resolve_run",
+    "run_blocking",
     "run_in_loop",
+    "select_lines",
 ]

@@ -1,6 +1,7 @@
 """The spec that continues a run: its own or one in a file, with the changes and the selection of the caller."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,14 @@ class Overrides(msgspec.Struct, frozen=True):
     selection: Selection = Selection()
     trust: bool = False
     """Whether the user trusts the author of the spec that is stored in the run."""
+
+
+def assignments(changes: Mapping[str, Any]) -> list[str]:
+    """Changes as values of `--set`: every JSON value is valid YAML. Raises SpecError for what a spec cannot store."""
+    try:
+        return [f"{name}={msgspec.json.encode(value).decode()}" for name, value in changes.items()]
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
 
 
 def resolve_run(

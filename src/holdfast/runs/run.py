@@ -1,6 +1,7 @@
-"""`Run`: the read side of one run. Summary, report, samples, scores, costs, and the history of single keys.
+"""`Run`: one run. Its summary, report, samples, scores, costs, and the history of single keys.
 
-`OpenedRun`, its base, owns the index and checks the run's files. Nothing here writes to the run's folder.
+Its bases: `RunActions` continues and changes the run; `OpenedRun` owns the index and checks the run's files. Nothing
+here writes to the run's folder.
 """
 
 import contextlib
@@ -54,8 +55,8 @@ from holdfast.report.formats.html import RunPage
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
+from holdfast.runs.actions import RunActions
 from holdfast.runs.execution.provenance import origin_of
-from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -80,9 +81,9 @@ from holdfast.state import (
 )
 
 
-class Run(OpenedRun):
-    """One run in a store: its reports, samples, scores, costs and stories. Close it, or use it in a `with` statement,
-    to release its index.
+class Run(RunActions):
+    """One run in a store: its reports, samples, scores, costs and stories, and what can be done with it. Close it, or
+    use it in a `with` statement, to release its index.
     """
 
     _reader: Reader | None = None

@@ -22,11 +22,9 @@ from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
 from holdfast.journal import blob_size
-from holdfast.records import MARKS
 from holdfast.report import (
     ExportLine,
     anomaly_lines,
-    choose,
     cost_sentences,
     counted,
     dollars,
@@ -46,9 +44,9 @@ from holdfast.report import KeyFilter as WantedKeys
 from holdfast.report.formats import ExportSource, find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines
 from holdfast.report.story_lines import story_lines
-from holdfast.runs import Run, RunLocation, RunSummary
+from holdfast.runs import RunLocation, RunSummary
+from holdfast.runs import select_lines as _select_lines
 from holdfast.runs.summary import MirrorProgress
-from holdfast.score import KINDS
 from holdfast.spec import nearest
 from holdfast.state import standing_of
 
@@ -238,24 +236,3 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
             warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
         with end_quietly(), opened(output, _ESCAPES[found.escapes]) as out:
             found.load()(lines, out, source)
-
-
-def _select_lines(run: Run, lines: Iterator[ExportLine], chosen: WantedKeys) -> Iterator[ExportLine]:
-    """Filter lines. Raises UsageError for a task, model or kind of failure that the run does not have."""
-    cells = list(run.cells()) if chosen.tasks or chosen.models or chosen.kinds else []
-    for name in chosen.anomalies:
-        if name not in (*KINDS, *MARKS):
-            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
-    for option, names, known in (
-        ("--task", chosen.tasks, {cell.task for cell in cells}),
-        ("--model", chosen.models, {cell.model for cell in cells}),
-        ("--kind", chosen.kinds, {kind for cell in cells for kind in cell.failures}),
-    ):
-        for name in names:
-            if name not in known:
-                hint = nearest(name, known) if known else "; no sample failed"
-                raise UsageError(f"{option} {name}: {run.place.run_id} has none{hint}")
-    try:
-        return choose(lines, chosen)
-    except ValueError as error:
-        raise UsageError(f"--grep: {error}") from error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
-    from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
+    from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
     from holdfast.report.formats.lines import (
         EventLine,
         ExportLine,
@@ -87,7 +87,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.comparison": "Comparison",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sides": "CellName SideAnswers sides_in sides_of",
-            "formats.frames": "Table cost_table sample_table score_table",
+            "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
@@ -147,6 +147,7 @@ __all__ = [
     "duration",
     "export_lines",
     "failure_lines",
+    "field_table",
     "find_planned",
     "first_line",
     "format_interval",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         resolve_run,
     )
     from holdfast.runs.run import Run, open_run
+    from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -45,6 +46,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "export": "select_lines",
             "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
+            "selection": "RunFilter select_runs",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
         },
@@ -57,6 +59,7 @@ __all__ = [
     "Overrides",
     "Retry",
     "Run",
+    "RunFilter",
     "RunLocation",
     "RunOutcome",
     "RunSummary",
@@ -80,4 +83,5 @@ __all__ = [
     "run_blocking",
     "run_in_loop",
     "select_lines",
+    "select_runs",
 ]

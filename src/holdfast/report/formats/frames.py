@@ -105,12 +105,16 @@ def sample_table(lines: Iterable[ExportLine]) -> Table[ExportLine]:
 
 
 def score_table(lines: Iterable[ScoreLine]) -> Table[ScoreLine]:
-    names = ScoreLine.__struct_fields__
-    return Table(lines, lambda several: {name: [getattr(line, name) for line in several] for name in names})
+    return field_table(lines, ScoreLine.__struct_fields__)
 
 
 def cost_table(lines: Iterable[CostLine]) -> Table[CostLine]:
     return Table(lines, _cost_columns)
+
+
+def field_table(lines: Iterable[Line], fields: Sequence[str]) -> Table[Line]:
+    """A table with these fields of each line as its columns."""
+    return Table(lines, lambda several: {name: [getattr(line, name) for line in several] for name in fields})
 
 
 def _sample_columns(lines: Sequence[ExportLine]) -> Columns:

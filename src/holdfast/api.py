@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from holdfast.runs import (
     execute,
     gate_result_of,
     leaderboard_of,
+    naming_parameters,
     new_run_location,
     open_run,
     run_blocking,
@@ -204,7 +204,7 @@ def compare(
     `adjust`: Holm's method or Benjamini and Hochberg's. `comparable` is False, and `warnings` says why, if data or
     scorers differ. Raises UsageError if there is nothing to compare, and DamagedError for a damaged run.
     """
-    with _opened(runs, store) as opened, _naming_parameters():
+    with _opened(runs, store) as opened, naming_parameters():
         return comparison_of(opened, scorer, evaluation, adjust)
 
 
@@ -232,7 +232,7 @@ def leaderboard(
     Models that do not differ significantly share a rank. Raises UsageError if there is nothing to rank, and
     DamagedError for a damaged run.
     """
-    with _opened(runs, store) as opened, _naming_parameters():
+    with _opened(runs, store) as opened, naming_parameters():
         return leaderboard_of(opened, task, scorer, evaluation)
 
 
@@ -264,7 +264,7 @@ def gate(
     if the runs cannot be judged, and DamagedError for a damaged run.
     """
     names = [run] if baseline is None else [run, baseline]
-    with _opened(names, store) as opened, _naming_parameters():
+    with _opened(names, store) as opened, naming_parameters():
         name = None if baseline is None else opened[1].run_id
         return gate_result_of(opened, GateOptions(name, at_least, margin, **settings))
 
@@ -294,7 +294,7 @@ def list_runs(
     """The runs of a store (a folder or the URL of a mirror), the newest last. Prints as a table; `.to_pandas()`
     converts it. Open one with `holdfast.open_run(line.folder)`.
     """
-    with _naming_parameters():
+    with naming_parameters():
         found = select_runs(os.fspath(store or default_store()), RunFilter(experiment, status, tag, limit)).runs
     for sentence in itertools.chain.from_iterable(each.damage for each in found):
         warnings.warn(sentence, DamageWarning, stacklevel=2)
@@ -339,22 +339,6 @@ def _opened(runs: Sequence[RunLike], store: str | None) -> Iterator[list[Run]]:
             each if isinstance(each, Run) else stack.enter_context(open_run(os.fspath(each), store=store))
             for each in runs
         ]
-
-
-_OPTION = re.compile(
-    r"(?<![\w-])--(adjust|at-least|baseline|confidence|identical-passes|if-unsure|margin|missing-max|model|scorer"
-    r"|status|tag|task)\b"
-)
-
-
-@contextlib.contextmanager
-def _naming_parameters() -> Iterator[None]:
-    """Name parameters instead of the options of a command in errors: `at_least`, not `--at-least`."""
-    try:
-        yield
-    except UsageError as error:
-        text = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
-        raise UsageError(text) from None
 
 
 def _is_storable(entry: ScorerEntry) -> bool:

@@ -118,7 +118,11 @@ def _escaped(text: str) -> str:
 def as_text(shown: RenderableType) -> str:
     """Plain text without colours, never shortened, for output that is not a terminal."""
     out = io.StringIO()
-    Console(file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None).print(shown)
+    # In a notebook, rich would show the text as an output of the cell instead of writing it to the file.
+    console = Console(
+        file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None, force_jupyter=False
+    )
+    console.print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

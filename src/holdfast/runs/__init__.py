@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.runs.actions import naming_parameters
     from holdfast.runs.compare.comparison import comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
@@ -36,6 +37,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "actions": "naming_parameters",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
@@ -75,6 +77,7 @@ __all__ = [
     "left_without_failures",
     "list_runs",
     "load_spec",
+    "naming_parameters",
     "new_event_loop",
     "new_run_location",
     "open_run",

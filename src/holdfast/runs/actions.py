@@ -6,9 +6,11 @@ leaves of the command: call the method again.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+import re
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -350,6 +352,22 @@ class RunActions(OpenedRun):
         return self
 
 
+_OPTION = re.compile(
+    r"(?<![\w-])--(adjust|anomaly|at-least|baseline|confidence|grep|identical-passes|if-unsure|kind|margin|missing-max"
+    r"|model|scorer|status|tag|task)\b"
+)
+
+
+@contextlib.contextmanager
+def naming_parameters() -> Iterator[None]:
+    """Name parameters instead of the options of a command in errors: `at_least`, not `--at-least`."""
+    try:
+        yield
+    except UsageError as error:
+        text = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
+        raise UsageError(text) from None
+
+
 T = TypeVar("T")
 
 
@@ -373,7 +391,7 @@ def _export(place: RunLocation, export: "Export") -> None:
     from holdfast.runs.export import write_export
     from holdfast.runs.run import Run
 
-    with Run(place) as run:
+    with Run(place) as run, naming_parameters():
         write_export(run, export)
 
 

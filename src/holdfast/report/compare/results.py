@@ -60,12 +60,15 @@ class ComparisonResult(_Shown, frozen=True):
     """How many tests were adjusted together."""
 
     def _table(self) -> tuple[Sequence[str], list[list[str]]]:
-        columns = ("task", "first", "second", "scorer", "was", "is", "difference", "interval", "adjusted p", "n")
+        models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
+        several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
+        columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")
         rows = []
-        for each in self.comparisons:
+        for model, each in zip(models, self.comparisons, strict=True):
             difference = each.difference
             task = each.first.task if each.first.task == each.second.task else each.first.family
-            titles = [task, each.first.label(each.second), each.second.label(each.first), each.scorer]
+            titles = [task, *([model] if several else ()), each.first.label(each.second)]
+            titles += [each.second.label(each.first), each.scorer]
             p = each.adjusted_p
             bound = "<= " if each.p_is_bound else ""
             numbers = [
@@ -76,7 +79,7 @@ class ComparisonResult(_Shown, frozen=True):
                 count_of(difference) if difference is not None else str(each.common),
             ]
             rows.append([*titles, *numbers])
-        return columns, rows
+        return (*columns, "was", "is", "difference", "interval", "adjusted p", "n"), rows
 
     def _lines(self) -> Iterator[str]:
         yield from _describe((each.difference for each in self.comparisons if each.difference is not None), 0.95)

@@ -21,13 +21,12 @@ from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Selection, nearest
 
 if TYPE_CHECKING:
-    from holdfast.report import RunReport
-    from holdfast.report.formats.plots import Plot
+    from holdfast.report import Plot, RunReport
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
     from holdfast.runs.export import Export
     from holdfast.runs.verification import RunVerification
-    from holdfast.score.resolution import Entry
+    from holdfast.score import Entry
 
 Changes = Mapping[str, Any]
 """Fields of the spec and their new values: `{"tasks.sums.repeats": 4}`, as in `--set tasks.sums.repeats=4`."""
@@ -396,7 +395,7 @@ def _export(place: RunLocation, export: "Export") -> None:
 
 
 def _plot(place: RunLocation, wanted: PlotChoice) -> "Plot":
-    from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, collect_plot_data, planned_plots
+    from holdfast.report import IMAGES, PLOT_KINDS, collect_plot_data, planned_plots
     from holdfast.runs.run import Run
 
     if wanted.kind not in PLOT_KINDS:

@@ -9,8 +9,7 @@ import msgspec
 from holdfast.errors import UsageError, error_of_path, storage_errors
 from holdfast.printable import CleanStream
 from holdfast.records import MARKS
-from holdfast.report import ExportLine, KeyFilter, choose
-from holdfast.report.formats import ExportSource, OutputFormat, find_format, formats_of
+from holdfast.report import ExportLine, ExportSource, KeyFilter, OutputFormat, choose, find_format, formats_of
 from holdfast.runs.run import Run
 from holdfast.score import KINDS
 from holdfast.spec import nearest

@@ -28,9 +28,7 @@ from holdfast.runs.execution.session import Observe, RunSession, close_quietly, 
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.score import Scorer, resolve
-from holdfast.score.resolution import Entry as ScorerEntry
-from holdfast.score.resolution import scorers_in
+from holdfast.score import Entry, Scorer, resolve, scorers_in
 from holdfast.spec import TEXT_BYTES_MAX, parse_yaml
 from holdfast.state import Fold, Index, recorded_answer
 
@@ -75,7 +73,7 @@ def require_scorers(place: RunLocation, given: Given) -> None:
         raise UsageError(f"{place.run_id} stores no scorers; name some: {place.command('score')} --scorers FILE|NAME")
 
 
-def resolve_scorers(entries: Sequence[ScorerEntry]) -> list[Scorer]:
+def resolve_scorers(entries: Sequence[Entry]) -> list[Scorer]:
     """Resolve scorers that a user names: as in a spec, Python files, YAML files that hold a list of scorers as a spec
     does, or functions.
     """

@@ -90,7 +90,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """The lowest and highest difference that the missing values allow."""
 
 
-def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
+def compare_sides(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
     """One comparison per measure, in the order of the first side. A side without any score appears in all of them."""
     mine, theirs = first.measures(), second.measures()
     for name, each in (mine or theirs).items():

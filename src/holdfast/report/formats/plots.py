@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.report.cells import RunReport
-from holdfast.report.compare.comparison import Comparison, compare
+from holdfast.report.compare.comparison import Comparison, compare_sides
 from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.text import counted, describe_methods, first_line, shortened
@@ -106,7 +106,7 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
     pairs = [pair for other in sides[1:] for pair in pairs_between(sides[0], other)]
     if len(sides) == 1:
         pairs = list(pairs_within(sides[0]))
-    comparisons = tuple(each for first, second in pairs for each in compare(first, second))
+    comparisons = tuple(each for first, second in pairs for each in compare_sides(first, second))
     return PlotData(tuple(points), comparisons, tuple(curves), tuple(latencies))
 
 

@@ -5,8 +5,7 @@ Two runs are comparable if rows with the same id are equal and scorers with the 
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.report import CellName, SideAnswers, counted
-from holdfast.report.compare.comparison import differing_scorers
+from holdfast.report import CellName, SideAnswers, counted, differing_scorers
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.spec import Reduction

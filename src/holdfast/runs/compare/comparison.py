@@ -5,9 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from holdfast.errors import UsageError
-from holdfast.report import CellName, ComparisonResult, SideAnswers
-from holdfast.report.compare.comparison import Adjustment, adjust_p_values, compare, family_size
-from holdfast.report.compare.sides import Side, pairs_between, pairs_within
+from holdfast.report import (
+    Adjustment,
+    CellName,
+    ComparisonResult,
+    Side,
+    SideAnswers,
+    adjust_p_values,
+    compare_sides,
+    family_size,
+    pairs_between,
+    pairs_within,
+)
 from holdfast.runs.compare.comparability import (
     all_sides,
     require_comparable,
@@ -34,7 +43,7 @@ def comparison_of(
     sides = all_sides(runs, evaluation)
     first, *others = sides
     pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
-    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare(*pair)]
+    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair)]
     found = [each for each in every if scorer in (None, each.scorer) or each.scorer.startswith(f"{scorer} ")]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
     doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]

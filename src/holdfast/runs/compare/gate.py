@@ -11,9 +11,19 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.report import CellName, GateResult, SideAnswers, counted
-from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
-from holdfast.report.compare.sides import Measure, choose_measures, pairs_between
+from holdfast.report import (
+    CellName,
+    GateResult,
+    GateRule,
+    GateVerdict,
+    Measure,
+    SideAnswers,
+    choose_measures,
+    counted,
+    judge_against,
+    judge_level,
+    pairs_between,
+)
 from holdfast.runs.compare.comparability import all_sides, require_comparable, unlike, without_data, without_groups
 from holdfast.runs.run import Run
 from holdfast.spec import MEAN, nearest

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import UsageError
-from holdfast.report import LeaderboardResult, counted
-from holdfast.report.compare.leaderboard import Board, leaderboards
+from holdfast.report import Board, LeaderboardResult, counted, leaderboards
 from holdfast.runs.compare.comparability import (
     all_sides,
     require_comparable,

@@ -33,6 +33,15 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.questions import (
+        Question,
+        QuestionReader,
+        column_kinds,
+        parse_columns,
+        readable_input,
+        resolve_columns,
+        value_text,
+    )
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
     from holdfast.report.story import (
         KeyStory,
@@ -88,6 +97,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
+            "questions": (
+                "Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+            ),
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
             "tables": (
@@ -115,6 +127,8 @@ __all__ = [
     "KeyFilter",
     "KeyStory",
     "PlannedKey",
+    "Question",
+    "QuestionReader",
     "RunReport",
     "ScoreLine",
     "ScorerReport",
@@ -127,6 +141,7 @@ __all__ = [
     "bar",
     "choose",
     "collect",
+    "column_kinds",
     "content_text",
     "cost_lines",
     "cost_sentences",
@@ -153,11 +168,14 @@ __all__ = [
     "marked_lines",
     "money",
     "nearest_key",
+    "parse_columns",
     "progress_bar",
     "progress_html",
     "progress_line",
+    "readable_input",
     "report_cells",
     "report_table",
+    "resolve_columns",
     "retry_lines",
     "sample_table",
     "score_lines",
@@ -174,6 +192,7 @@ __all__ = [
     "tokens",
     "total",
     "unpriced_line",
+    "value_text",
     "with_events",
     "without_scorer_name",
     "write_csv",

@@ -14,10 +14,21 @@ import msgspec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of, counted, describe_methods, first_line, format_interval, format_number
+from holdfast.report import (
+    Grid,
+    count_of,
+    counted,
+    describe_methods,
+    first_line,
+    format_interval,
+    format_number,
+    readable_input,
+    value_text,
+)
 from holdfast.report.compare.comparison import (
     Adjustment,
     Comparison,
+    add_questions,
     adjust_p_values,
     compare,
     differing_scorers,
@@ -67,6 +78,9 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
         doubts += without_groups(runs)
         doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
+        run_of = {each.side.run: run for run, cells in zip(runs, sides, strict=True) for each in cells.values()}
+        limit = _CHANGED if options.limit is None and not as_json else options.limit
+        found = add_questions(found, limit, lambda side, ids: run_of[side.run].questions(side.task, ids))
     if not found and options.scorer is not None:
         raise UsageError(f"--scorer {options.scorer}: nothing to compare under that name; leave it out to see all")
     if not found and len(names) == 1:
@@ -231,6 +245,11 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
+        question, target = readable_input(shift), value_text(shift.target)
+        if question:
+            print_line(f"    question: {first_line(question, _EXCERPT)}")
+        if target is not None:
+            print_line(f"    target: {first_line(target, _EXCERPT)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")

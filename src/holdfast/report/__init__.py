@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
+        UNKNOWN,
         Question,
         QuestionReader,
         column_kinds,
@@ -98,7 +99,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
-                "Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
             ),
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
@@ -115,6 +116,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "UNKNOWN",
     "CellName",
     "CellReport",
     "Cost",

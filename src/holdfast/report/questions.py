@@ -62,10 +62,12 @@ class QuestionReader:
         found: dict[str, Question] = {}
         wanted = set(ids) if self._records else set()
         make = self._maker(task)
-        for cell in {cell.rows_block: cell for cell in cells if cell.task == task}.values():
+        for cell in (cell for cell in cells if cell.task == task):
+            if not wanted:
+                break
             with contextlib.suppress(OSError, JournalError):
                 rows = _RowCursor(self._run, cell)
-                for line in planned_lines(self._run, cell) if wanted else ():
+                for line in planned_lines(self._run, cell):
                     row = rows.at(line.r)
                     if row is not None and row.id in wanted:
                         found[row.id] = make(row)
@@ -219,9 +221,8 @@ def _kind(value: Any) -> str:
 
 def _every_row(run: str, spec: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[Row]:
     """The rows of all tasks, each once; without those that cannot be read."""
-    for cell in (
-        {(cell.rows_block, cell.task): cell for cell in cells}.values() if spec.get("record_data", True) else ()
-    ):
+    every = {(cell.rows_block, cell.task): cell for cell in cells} if spec.get("record_data", True) else {}
+    for cell in every.values():
         with contextlib.suppress(OSError, JournalError):
             yield from filter(None, (_row.decode(line.row) for line in rows_of(run, cell)))
 

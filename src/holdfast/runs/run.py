@@ -15,6 +15,7 @@ from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
+    UNKNOWN,
     CellName,
     CellReport,
     CostLine,
@@ -138,11 +139,12 @@ class Run(OpenedRun):
         """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
         report = self.report(evaluation)
         origin = origin_of(self.place, self._index.story, report.evaluation)
-        examples: dict[str, set[str]] = {}
-        for key in failure_examples(report):
-            parsed = parse_key(key)
-            examples.setdefault(parsed.task, set()).add(parsed.sample_id)
-        asked = {task: self.questions(task, ids) for task, ids in examples.items()}
+        keys = {key: parse_key(key) for key in failure_examples(report)}
+        found = {
+            task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
+            for task in {each.task for each in keys.values()}
+        }
+        asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
         return RunPage(report, tuple(self.cost_lines()), origin, asked)
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:

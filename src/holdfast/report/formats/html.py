@@ -12,7 +12,6 @@ from typing import IO
 import msgspec
 
 from holdfast.printable import clean
-from holdfast.records import parse_key
 from holdfast.report.cells import RunReport
 from holdfast.report.costs import CostLine, unpriced_line
 from holdfast.report.formats import ReportSource
@@ -45,13 +44,12 @@ class RunPage(msgspec.Struct, frozen=True):
     report: RunReport
     costs: tuple[CostLine, ...]
     origin: RunOrigin
-    questions: Mapping[str, Mapping[str, Question]] = {}
-    """What the samples of failures were asked: by task, then by sample id."""
+    questions: Mapping[str, Question] = {}
+    """What the samples of failures were asked, by key."""
 
     def asked(self, key: str) -> list[str]:
         """The question and the target of a key; empty texts if they are not known."""
-        parsed = parse_key(key)
-        found = self.questions.get(parsed.task, {}).get(parsed.sample_id, UNKNOWN)
+        found = self.questions.get(key, UNKNOWN)
         return [shortened(text, _MESSAGE_MAX) for text in (readable_input(found), value_text(found.target) or "")]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.parquet
 import pytest
+from pyarrow import parquet  # type: ignore[import-untyped]  # it has no types
 
 from holdfast.errors import UsageError
 from holdfast.plan import read_lines
@@ -209,7 +209,7 @@ def test_parquet_has_typed_columns_of_the_row_last(tmp_path: Path) -> None:
     other = line(input=[{"role": "user"}], target=1.5, prompt="p", row={"level": None, "n": 3, "any": [1]})
     kinds = {"level": "text", "n": "integer", "any": "text"}
     write_parquet([CLASHING, other], path, dict.fromkeys(SCORERS, "number"), kinds)
-    found = pyarrow.parquet.read_table(path)
+    found = parquet.read_table(path)
     assert found.column_names[-6:] == ["input", "target", "prompt", "row.level", "row.n", "row.any"]
     assert str(found.schema.field("row.n").type) == "int64"
     assert found.column("input").to_pylist() == ["asked", '[{"role":"user"}]']
@@ -224,7 +224,7 @@ def test_values_are_texts_as_they_are_and_json_otherwise() -> None:
 
 def test_a_scorer_named_input_is_apart_from_the_input_in_a_run(tmp_path: Path) -> None:
     def input(sample: Sample, answer: Answer) -> bool:
-        return answer.text == sample.input
+        return bool(answer.text == sample.input)
 
     go(tmp_path, given([Asked(rows=ROWS[:1], scorers=[input])]))
     with Run.find(str(tmp_path), RUN) as run:

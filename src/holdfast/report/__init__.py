@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.report.compare.comparison import (
         Adjustment,
         Comparison,
+        add_questions,
         adjust_p_values,
         compare_sides,
         differing_scorers,
@@ -56,6 +57,16 @@ if TYPE_CHECKING:
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.questions import (
+        UNKNOWN,
+        Question,
+        QuestionReader,
+        column_kinds,
+        parse_columns,
+        readable_input,
+        resolve_columns,
+        value_text,
+    )
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
     from holdfast.report.story import (
         KeyStory,
@@ -105,7 +116,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
-            "compare.comparison": "Adjustment Comparison adjust_p_values compare_sides differing_scorers family_size",
+            "compare.comparison": (
+                "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
+            ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
@@ -119,6 +132,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
+            "questions": (
+                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+            ),
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
             "tables": (
@@ -136,6 +152,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "IMAGES",
     "PLOT_KINDS",
+    "UNKNOWN",
     "Adjustment",
     "Board",
     "CellName",
@@ -160,6 +177,8 @@ __all__ = [
     "OutputFormat",
     "PlannedKey",
     "Plot",
+    "Question",
+    "QuestionReader",
     "RunReport",
     "ScoreLine",
     "ScorerReport",
@@ -168,6 +187,7 @@ __all__ = [
     "StoredSpec",
     "Table",
     "activity_of",
+    "add_questions",
     "adjust_p_values",
     "anomaly_lines",
     "attempts_of",
@@ -176,6 +196,7 @@ __all__ = [
     "choose_measures",
     "collect",
     "collect_plot_data",
+    "column_kinds",
     "compare_sides",
     "content_text",
     "cost_lines",
@@ -213,12 +234,15 @@ __all__ = [
     "nearest_key",
     "pairs_between",
     "pairs_within",
+    "parse_columns",
     "planned_plots",
     "progress_bar",
     "progress_html",
     "progress_line",
+    "readable_input",
     "report_cells",
     "report_table",
+    "resolve_columns",
     "retry_lines",
     "sample_table",
     "score_lines",
@@ -235,6 +259,7 @@ __all__ = [
     "tokens",
     "total",
     "unpriced_line",
+    "value_text",
     "with_events",
     "without_scorer_name",
     "write_csv",

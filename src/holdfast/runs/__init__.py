@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
-    from holdfast.runs.export import select_lines
+    from holdfast.runs.export import Export, lines_to_export, select_lines
     from holdfast.runs.overrides import (
         Overrides,
         assignments,
@@ -45,7 +45,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
-            "export": "select_lines",
+            "export": "Export lines_to_export select_lines",
             "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
             "selection": "RunFilter select_runs",
@@ -55,6 +55,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "Export",
     "GateOptions",
     "Given",
     "Observe",
@@ -75,6 +76,7 @@ __all__ = [
     "gate_result_of",
     "leaderboard_of",
     "left_without_failures",
+    "lines_to_export",
     "list_runs",
     "load_spec",
     "naming_parameters",

@@ -261,6 +261,7 @@ class RunActions(OpenedRun):
         *,
         events: bool = False,
         evaluation: str = "",
+        columns: Sequence[str] = (),
         **chosen: Unpack[ChosenKeys],
     ) -> None:
         """`export` without blocking the event loop."""
@@ -271,7 +272,9 @@ class RunActions(OpenedRun):
         if unknown:
             raise TypeError(f"export() has no argument {min(unknown)!r}")
         keys = msgspec.convert(chosen, KeyFilter)
-        await asyncio.to_thread(_export, self.place, Export(os.fspath(output), format, events, evaluation, keys))
+        await asyncio.to_thread(
+            _export, self.place, Export(os.fspath(output), format, events, evaluation, keys, tuple(columns))
+        )
 
     def export(
         self,
@@ -280,13 +283,15 @@ class RunActions(OpenedRun):
         *,
         events: bool = False,
         evaluation: str = "",
+        columns: Sequence[str] = (),
         **chosen: Unpack[ChosenKeys],
     ) -> None:
         """Write answers and scores to a file, one line for each key. `format`: jsonl, csv or parquet; by default that
-        of the file's suffix. `events` adds the steps of each key. `failed=True`, `wrong=True`, `kinds=["timeout"]`,
-        `tasks=[…]`, `models=[…]`, `anomalies=[…]` and `grep="…"` choose keys, as the options of the command do.
+        of the file's suffix. `events` adds the steps of each key, `columns` columns of the data rows (`["*"]`: all).
+        `failed=True`, `wrong=True`, `kinds=["timeout"]`, `tasks=[…]`, `models=[…]`, `anomalies=[…]` and `grep="…"`
+        choose keys, as the options of the command do.
         """
-        _block(self.export_async(output, format, events=events, evaluation=evaluation, **chosen))
+        _block(self.export_async(output, format, events=events, evaluation=evaluation, columns=columns, **chosen))
 
     async def plot_async(
         self, kind: str = "scores", *, scorer: str = "", evaluation: str = "", image: str = "svg"

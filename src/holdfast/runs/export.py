@@ -1,7 +1,7 @@
 """Writes the lines of a run to a file, all of them or a selection."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -23,6 +23,8 @@ class Export(msgspec.Struct, frozen=True):
     events: bool = False
     evaluation: str = ""
     chosen: KeyFilter = KeyFilter()
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows; see `parse_columns`."""
 
 
 def write_export(run: Run, export: Export) -> None:
@@ -30,10 +32,7 @@ def write_export(run: Run, export: Export) -> None:
     format = _format_of(export)
     if export.events and not format.has_events:
         raise UsageError(f"the format {format.name} cannot hold events; leave out events, or use jsonl")
-    lines = select_lines(run, run.lines(export.evaluation), export.chosen)
-    if export.events:
-        lines = run.events(lines)
-    source = ExportSource(partial(run.scorers, export.evaluation), partial(run.score_kinds, export.evaluation))
+    lines, source = lines_to_export(run, export)
     if not format.is_text:
         format.load()(lines, export.output, source)
         return
@@ -43,6 +42,18 @@ def write_export(run: Run, export: Export) -> None:
         raise error_of_path(error, f"{export.output} cannot be written: {error.strerror}") from error
     with storage_errors(export.output), file:
         format.load()(lines, CleanStream(file), source)
+
+
+def lines_to_export(
+    run: Run, export: Export, count: Callable[[Iterator[ExportLine]], Iterator[ExportLine]] = iter
+) -> tuple[Iterator[ExportLine], ExportSource]:
+    """The chosen lines, and what their writer may need besides. `count` passes all lines on, and may show progress."""
+    columns = run.row_columns(export.columns)
+    lines = select_lines(run, count(run.lines(export.evaluation, export.columns)), export.chosen)
+    if export.events:
+        lines = run.events(lines)
+    scorers, kinds = partial(run.scorers, export.evaluation), partial(run.score_kinds, export.evaluation)
+    return lines, ExportSource(scorers, kinds, columns, partial(run.column_kinds, columns))
 
 
 def _format_of(export: Export) -> OutputFormat:

@@ -5,7 +5,7 @@ here writes to the run's folder.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
+    UNKNOWN,
     CellName,
     CellReport,
     CostLine,
@@ -24,6 +25,8 @@ from holdfast.report import (
     KeyFilter,
     KeyStory,
     PlannedKey,
+    Question,
+    QuestionReader,
     RunReport,
     ScoreLine,
     SideAnswers,
@@ -33,6 +36,7 @@ from holdfast.report import (
     attempts_of,
     choose,
     collect,
+    column_kinds,
     cost_lines,
     cost_table,
     export_lines,
@@ -40,7 +44,9 @@ from holdfast.report import (
     judges_of,
     judgings_of,
     nearest_key,
+    parse_columns,
     report_cells,
+    resolve_columns,
     sample_table,
     score_lines,
     score_table,
@@ -51,7 +57,7 @@ from holdfast.report import (
     with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.formats.html import RunPage
+from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
@@ -134,7 +140,13 @@ class Run(RunActions):
         """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
         report = self.report(evaluation)
         origin = origin_of(self.place, self._index.story, report.evaluation)
-        return RunPage(report, tuple(self.cost_lines()), origin)
+        keys = {key: parse_key(key) for key in failure_examples(report)}
+        found = {
+            task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
+            for task in {each.task for each in keys.values()}
+        }
+        asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
+        return RunPage(report, tuple(self.cost_lines()), origin, asked)
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
         """Whether the values of each scorer are booleans, numbers or labels."""
@@ -200,13 +212,29 @@ class Run(RunActions):
     def planned_count(self) -> int:
         return self._index.story.planned
 
-    def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
-        """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). Raises
-        DamagedError if the plan is damaged.
+    def lines(self, evaluation: str = "", columns: Sequence[str] = ()) -> Iterator[ExportLine]:
+        """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). `columns`:
+        which columns of its data row are in `row`; `["*"]` for all. Raises DamagedError if the plan is damaged.
         """
         if self.damage:
             self._damage.require_plan()
-        return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
+        chosen = parse_columns(columns)
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen)
+
+    def row_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The names of columns of the data rows; `["*"]` means all. Raises UsageError for one that no row has."""
+        story = self._index.story
+        return resolve_columns(self.place.folder, story.spec, story.cells, parse_columns(columns))
+
+    def column_kinds(self, columns: Sequence[str]) -> dict[str, str]:
+        """Whether the values of each column are booleans, integers, numbers or anything else."""
+        story = self._index.story
+        return column_kinds(self.place.folder, story.spec, story.cells, columns)
+
+    def questions(self, task: str, ids: Collection[str]) -> dict[str, Question]:
+        """What samples of a task were asked, by id; without those whose rows are not recorded or cannot be read."""
+        story = self._index.story
+        return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
     def sides(
         self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
@@ -239,11 +267,12 @@ class Run(RunActions):
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
-    def samples(self, evaluation: str = "") -> Table[ExportLine]:
-        """Every planned key with its answer, usage and scores; convert it with `.to_pandas()` or `.to_polars()`. Loads
-        everything into memory; `lines()` streams.
+    def samples(self, evaluation: str = "", columns: Sequence[str] = ()) -> Table[ExportLine]:
+        """Every planned key with its answer, usage, scores, input and target; convert it with `.to_pandas()` or
+        `.to_polars()`. `columns`: more columns of the data rows, `["*"]` for all. Loads everything into memory;
+        `lines()` streams.
         """
-        return sample_table(self.lines(evaluation))
+        return sample_table(self.lines(evaluation, columns), self.row_columns(columns))
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
@@ -312,6 +341,7 @@ class Run(RunActions):
                 doing = activity_of(listed, attempts, standing.now, found.process)
             text = str(doing or "the run is in progress; this sample has not begun, or is not among its oldest")
         chosen = self._evaluation(evaluation) or self._index.story.evaluation
+        asked = QuestionReader(self.place.folder, self._index.story.spec).of(parse_key(key).task, planned.data)
         return KeyStory(
             run_id=self.run_id,
             key=key,
@@ -328,6 +358,9 @@ class Run(RunActions):
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
             judgings=judgings_of(found, prices, evaluation_names(self._index.story)),
+            input=asked.input,
+            target=asked.target,
+            prompt=asked.prompt,
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:

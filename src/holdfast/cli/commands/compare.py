@@ -16,6 +16,8 @@ from holdfast.report import (
     first_line,
     format_interval,
     format_number,
+    readable_input,
+    value_text,
 )
 from holdfast.runs import Run, comparison_of
 
@@ -42,7 +44,8 @@ class CompareOptions(msgspec.Struct, frozen=True):
 
 def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
     with opened_runs(names, store) as runs:
-        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust)
+        questions = _CHANGED if options.limit is None and not as_json else options.limit
+        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, questions)
     if as_json:
         limited = (msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found.comparisons)
         print_json(msgspec.structs.replace(found, comparisons=tuple(limited)))
@@ -176,6 +179,11 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
+        question, target = readable_input(shift), value_text(shift.target)
+        if question:
+            print_line(f"    question: {first_line(question, _EXCERPT)}")
+        if target is not None:
+            print_line(f"    target: {first_line(target, _EXCERPT)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")

@@ -35,16 +35,18 @@ from holdfast.report import (
     group_lines,
     left_out_lines,
     marked_lines,
+    readable_input,
     retry_lines,
     shortened,
     status_text,
     tokens,
+    value_text,
 )
 from holdfast.report import KeyFilter as WantedKeys
-from holdfast.report.formats import ExportSource, find_format, formats_of
+from holdfast.report.formats import find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines
 from holdfast.report.story_lines import story_lines
-from holdfast.runs import RunLocation, RunSummary
+from holdfast.runs import Export, RunLocation, RunSummary, lines_to_export
 from holdfast.runs import select_lines as _select_lines
 from holdfast.runs.summary import MirrorProgress
 from holdfast.spec import nearest
@@ -125,21 +127,30 @@ def print_profile(name: str, store: str | None, as_json: bool) -> None:
         print_line(line)
 
 
-def print_chosen(
-    name: str, chosen: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
-) -> None:
+class ListOptions(msgspec.Struct, frozen=True):
+    """How to list samples: at most `limit`, with these columns of their rows."""
+
+    limit: int
+    columns: tuple[str, ...] = ()
+    evaluation: str = ""
+
+
+def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str | None, as_json: bool) -> None:
+    limit = options.limit
     with run_to_read(name, store) as run:
-        found = list(itertools.islice(_select_lines(run, run.lines(evaluation), chosen), limit + 1))
+        run.row_columns(options.columns)
+        lines = run.lines(options.evaluation, options.columns)
+        found = list(itertools.islice(_select_lines(run, lines, chosen), limit + 1))
         place = run.place
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
         return
     for line in found[:limit]:
-        text = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         print_line(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
-        print_line(f"  {first_line(text, 200)}")
+        for label, text in _sample_texts(line):
+            print_line(f"  {label}: {first_line(text, 200)}")
         for kind, shown in line.anomalies.items():
             print_line(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
@@ -151,6 +162,21 @@ def print_chosen(
             f"… and more; to list up to {10 * limit}, add --limit {10 * limit}. "
             f"The history of one: {place.command('show', found[0].key)}"
         )
+
+
+def _sample_texts(line: ExportLine) -> Iterator[tuple[str, str]]:
+    """What was asked and what came of it, each with a label. What is not recorded is left out."""
+    question = readable_input(line)
+    if question:
+        yield "question", question
+    if line.target is not None:
+        yield "target", value_text(line.target) or ""
+    for name, value in (line.row or {}).items():
+        yield f"row.{name}", value_text(value) or ""
+    if line.error is not None:
+        yield "error", f"{line.error.kind}: {line.error.message}"
+    elif line.output is not None:
+        yield "answer", line.output
 
 
 def _in_flight(place: RunLocation) -> Iterator[str]:
@@ -209,6 +235,8 @@ class ExportOptions(msgspec.Struct, frozen=True):
     output: str | None
     events: bool
     evaluation: str = ""
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows; see `parse_columns`."""
 
 
 def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
@@ -221,13 +249,11 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
     if not found.is_text and output is None:
         raise UsageError(f"--format {format} is not text: name a file with --output")
     with run_to_read(name, store) as run:
-        every = run.lines(options.evaluation)
-        if output is not None:
-            every = counting(every, "exporting", run.planned_count())
-        lines: Iterator[ExportLine] = _select_lines(run, every, chosen)
-        if options.events:
-            lines = run.events(lines)
-        source = ExportSource(partial(run.scorers, options.evaluation), partial(run.score_kinds, options.evaluation))
+        wanted = Export(output or "", format, options.events, options.evaluation, chosen, options.columns)
+        total = run.planned_count()
+        lines, source = lines_to_export(
+            run, wanted, lambda every: every if output is None else counting(every, "exporting", total)
+        )
         if not found.is_text and output is not None:
             found.load()(lines, output, source)
             report_written(output)

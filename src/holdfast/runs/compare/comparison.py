@@ -11,6 +11,7 @@ from holdfast.report import (
     ComparisonResult,
     Side,
     SideAnswers,
+    add_questions,
     adjust_p_values,
     compare_sides,
     family_size,
@@ -32,10 +33,15 @@ _ADJUSTMENTS = {"holm", "bh"}
 
 
 def comparison_of(
-    runs: Sequence[Run], scorer: str | None = None, evaluation: str = "", adjust: str = "holm"
+    runs: Sequence[Run],
+    scorer: str | None = None,
+    evaluation: str = "",
+    adjust: str = "holm",
+    questions: int | None = None,
 ) -> ComparisonResult:
-    """Compare the first run with each other one; if there is one, its models and variants. Raises UsageError if there
-    is nothing to compare, and DamagedError for a damaged run.
+    """Compare the first run with each other one; if there is one, its models and variants. `questions`: how many
+    changed keys of each comparison get their question and target; None means all. Raises UsageError if there is nothing
+    to compare, and DamagedError for a damaged run.
     """
     if adjust not in _ADJUSTMENTS:
         raise UsageError(f"--adjust {adjust}: there is no such method{nearest(adjust, _ADJUSTMENTS)}")
@@ -51,6 +57,8 @@ def comparison_of(
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise _nothing_error(runs, scorer)
+    run_of = {each.side.run: run for run, cells in zip(runs, sides, strict=True) for each in cells.values()}
+    found = add_questions(found, questions, lambda side, ids: run_of[side.run].questions(side.task, ids))
     family = family_size(found)
     adjusted = tuple(adjust_p_values(found, cast(Adjustment, adjust)))
     return ComparisonResult(adjusted, not reasons, tuple(doubts), adjust, family)

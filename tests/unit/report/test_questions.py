@@ -148,7 +148,8 @@ def test_a_template_that_cannot_be_compiled_here_leaves_the_prompt_out(tmp_path:
         planned = run.planned("task/mock/a/1")
     broken = {"name": "task", "prompt": "{% if %}", "template": "jinja"}
     lacking = {"name": "task", "prompt": "{nothing}"}
-    for task in (broken, lacking):
+    strange = {"name": "task", "prompt": 7}
+    for task in (broken, lacking, strange, {"name": "other"}):
         found = QuestionReader(folder(tmp_path), {"tasks": [task]}).of("task", planned.data)
         assert (found.input, found.prompt) == ("1 + 1", None)
 

@@ -112,7 +112,7 @@ class QuestionReader:
                     prompt = render(row, given)
                 except KeyError:  # only this row lacks a column
                     pass
-                except HoldfastError:  # too slow or too large: do not try every other row
+                except Exception:  # noqa: BLE001 - a template may raise anything; also too slow or too large: stop trying
                     render = None
             if prompt is not None and not isinstance(prompt, str):
                 prompt = text_of(prompt)

@@ -72,7 +72,9 @@ class Anomalies:
         """The anomalies of one answer: the reason by kind."""
         if row.status != "finished" or not self._kinds:
             return {}
-        found = {kind: reason for kind, reason in row.found().items() if kind in self._kinds}
+        found = row.found()
+        if found:
+            found = {kind: reason for kind, reason in found.items() if kind in self._kinds}
         for each in self._across:
             if each.has(row.o):
                 if each.slow is not None and bucket_of(row.seconds) > each.slow.bucket:

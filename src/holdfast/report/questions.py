@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, JournalError, UsageError
-from holdfast.plan import DataLine, PlanLine, data_lines, planned_lines, rows_of
-from holdfast.records import Cell, Row
+from holdfast.plan import DataLine, DataRow, PlanLine, data_rows, planned_lines, rows_of
+from holdfast.records import Cell, Message, Row
 from holdfast.report.text import text_of
 from holdfast.spec import nearest
 
@@ -20,11 +20,27 @@ ALL = "*"
 """Choose every column of the rows."""
 BOOL, INTEGER, NUMBER, TEXT = "bool", "integer", "number", "text"
 _PREFIX = "row."
+_UNREADABLE = (OSError, JournalError, ValueError, RecursionError)
+"""Errors of a file that is damaged, or that Holdfast did not write."""
 _row = msgspec.json.Decoder(Row | None)
-_Make = Callable[[DataLine], "Question"]
+_Make = Callable[[DataRow], "Question"]
 
 
-class Question(msgspec.Struct, frozen=True):
+class _StoredDataset(msgspec.Struct, frozen=True):
+    files: list[str] = []
+
+
+class _StoredTask(msgspec.Struct, frozen=True):
+    """The fields of a stored task that a prompt needs."""
+
+    name: str
+    prompt: str = ""
+    messages: list[Message] = []
+    template: str = "fields"
+    dataset: _StoredDataset = _StoredDataset()
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
     """What a sample was asked."""
 
     input: Any = None
@@ -46,7 +62,9 @@ class QuestionReader:
         """`columns`: names of columns, or ALL."""
         self._run = run
         self._records = bool(spec.get("record_data", True))
-        self._tasks = {str(task.get("name")): task for task in spec.get("tasks", ())}
+        self._tasks: dict[str, _StoredTask] = {}
+        with contextlib.suppress(msgspec.ValidationError):  # of a version that has other prompts: none is rendered
+            self._tasks = {task.name: task for task in msgspec.convert(spec.get("tasks", []), list[_StoredTask])}
         self._columns = tuple(columns)
 
     def planned(self, cells: Sequence[Cell]) -> "PlannedQuestions":
@@ -55,7 +73,9 @@ class QuestionReader:
 
     def of(self, task: str, line: DataLine | None) -> Question:
         """The question of one stored row of a task."""
-        return UNKNOWN if line is None else self._maker(task)(line)
+        if line is None:
+            return UNKNOWN
+        return self._maker(task)(DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
 
     def find(self, cells: Sequence[Cell], task: str, ids: Collection[str]) -> dict[str, Question]:
         """The questions of some samples of a task, by id; without those that cannot be read."""
@@ -65,7 +85,7 @@ class QuestionReader:
         for cell in (cell for cell in cells if cell.task == task):
             if not wanted:
                 break
-            with contextlib.suppress(OSError, JournalError):
+            with contextlib.suppress(*_UNREADABLE):
                 rows = _RowCursor(self._run, cell)
                 for line in planned_lines(self._run, cell):
                     row = rows.at(line.r)
@@ -80,9 +100,9 @@ class QuestionReader:
         columns, render = self._columns, self._renderer(task)
         is_all = ALL in columns
 
-        def make(line: DataLine) -> Question:
+        def make(line: DataRow) -> Question:
             nonlocal render
-            row = _row.decode(line.row)
+            row = line.row
             if row is None:
                 return UNKNOWN
             given = row.get(line.i) if line.i else None
@@ -92,7 +112,7 @@ class QuestionReader:
                     prompt = render(row, given)
                 except KeyError:  # only this row lacks a column
                     pass
-                except HoldfastError:  # too slow or too large: do not try every other row
+                except Exception:  # noqa: BLE001 - a template may raise anything; also too slow or too large: stop trying
                     render = None
             if prompt is not None and not isinstance(prompt, str):
                 prompt = text_of(prompt)
@@ -104,16 +124,14 @@ class QuestionReader:
         return make
 
     def _renderer(self, name: str) -> Callable[[Row, Any], Any] | None:
-        """See `Renderer.last_question`. None if the template cannot be compiled: its package is not installed here."""
+        """See `Renderer.last_question`. None if the template cannot be compiled here, as without its package."""
         from holdfast.solve import Prompt, Renderer  # imported late: solvers are slow to import
 
-        task = self._tasks.get(name, {})
-        prompt = Prompt(
-            prompt=task.get("prompt", ""),
-            messages=task.get("messages", []),
-            template=task.get("template", "fields"),
-            files=tuple(task.get("dataset", {}).get("files", ())),
-        )
+        task = self._tasks.get(name)
+        if task is None:
+            return None
+        files = tuple(task.dataset.files)
+        prompt = Prompt(prompt=task.prompt, messages=task.messages, template=task.template, files=files)
         try:
             return Renderer(prompt).last_question()
         except HoldfastError:
@@ -140,7 +158,7 @@ class PlannedQuestions:
             self._number = line.r
             try:
                 row = self._rows.at(line.r) if self._rows is not None else None
-            except (OSError, JournalError):  # the rest of the cell cannot be read either
+            except _UNREADABLE:  # the rest of the cell cannot be read either
                 row = self._rows = None
             self._found = UNKNOWN if row is None else self._make(row)
         return self._found
@@ -159,11 +177,11 @@ class _RowCursor:
     """Reads the rows of a cell forward."""
 
     def __init__(self, run: str, cell: Cell) -> None:
-        self._rows = data_lines(run, cell)
-        self._row: DataLine | None = None
+        self._rows = data_rows(run, cell)
+        self._row: DataRow | None = None
 
-    def at(self, number: int) -> DataLine | None:
-        """The row with this number; None if there is none. Raises OSError or JournalError if it cannot be read."""
+    def at(self, number: int) -> DataRow | None:
+        """The row with this number; None if there is none. Raises one of _UNREADABLE if it cannot be read."""
         row = self._row
         while row is None or row.r < number:
             row = self._row = next(self._rows, None)
@@ -223,7 +241,7 @@ def _every_row(run: str, spec: Mapping[str, Any], cells: Sequence[Cell]) -> Iter
     """The rows of all tasks, each once; without those that cannot be read."""
     every = {(cell.rows_block, cell.task): cell for cell in cells} if spec.get("record_data", True) else {}
     for cell in every.values():
-        with contextlib.suppress(OSError, JournalError):
+        with contextlib.suppress(*_UNREADABLE):
             yield from filter(None, (_row.decode(line.row) for line in rows_of(run, cell)))
 
 

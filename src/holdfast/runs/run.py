@@ -212,14 +212,15 @@ class Run(RunActions):
     def planned_count(self) -> int:
         return self._index.story.planned
 
-    def lines(self, evaluation: str = "", columns: Sequence[str] = ()) -> Iterator[ExportLine]:
+    def lines(self, evaluation: str = "", columns: Sequence[str] = (), *, asked: bool = True) -> Iterator[ExportLine]:
         """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). `columns`:
-        which columns of its data row are in `row`; `["*"]` for all. Raises DamagedError if the plan is damaged.
+        which columns of its data row are in `row`; `["*"]` for all. `asked=False` reads no rows: faster, without
+        `input`, `target` and `prompt`. Raises DamagedError if the plan is damaged.
         """
         if self.damage:
             self._damage.require_plan()
         chosen = parse_columns(columns)
-        return export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen)
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen, asked=asked)
 
     def row_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The names of columns of the data rows; `["*"]` means all. Raises UsageError for one that no row has."""
@@ -248,7 +249,7 @@ class Run(RunActions):
         known = {**self.reductions(), **(reductions or {})}
         how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
         if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
-            return sides_of(name, self.lines(evaluation), how)
+            return sides_of(name, self.lines(evaluation, asked=False), how)
         index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
         if self._reader is None:
             self._reader = Reader(self.place.journal)

@@ -43,6 +43,8 @@ def test_every_repeat_of_every_model_has_its_input_target_and_prompt(tmp_path: P
     first = [(f"question {i}", f"question {i}", f"question {i}", None) for i in range(2)]
     second = [(row["question"], row["target"], f"Compute {row['question']}.", None) for row in ROWS for _ in range(2)]
     assert [asked(line) for line in lines(tmp_path)] == [*first, *first, *second, *second]
+    with Run.find(str(tmp_path), RUN) as run:
+        assert {asked(line) for line in run.lines(asked=False)} == {(None, None, None, None)}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,9 @@ def test_a_template_that_cannot_be_compiled_here_leaves_the_prompt_out(tmp_path:
         planned = run.planned("task/mock/a/1")
     broken = {"name": "task", "prompt": "{% if %}", "template": "jinja"}
     lacking = {"name": "task", "prompt": "{nothing}"}
-    for task in (broken, lacking):
+    strange = {"name": "task", "prompt": 7}
+    raising = {"name": "task", "prompt": "{{ 1 // 0 }}", "template": "jinja"}
+    for task in (broken, lacking, strange, raising, {"name": "other"}):
         found = QuestionReader(folder(tmp_path), {"tasks": [task]}).of("task", planned.data)
         assert (found.input, found.prompt) == ("1 + 1", None)
 

@@ -111,7 +111,7 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, override
         raise UsageError("--watch needs a file: add --scorers my_scorers.py")
     place, given = resolve_run(name, None, store, overrides)
     with Run(place) as run:
-        before: Values = {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
+        before: Values = {line.key: dict(line.scores) for line in run.lines(asked=False) if line.status == "finished"}
     seen: list[float] = []
     print_line(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
     try:

@@ -119,13 +119,15 @@ class ExportLine(msgspec.Struct, frozen=True):
         return {name: score["failure"]["message"] for name, score in self.scores.items() if isinstance(score, dict)}
 
 
-def export_lines(run: str, index: Index, evaluation: str = "", columns: Sequence[str] = ()) -> Iterator[ExportLine]:
+def export_lines(
+    run: str, index: Index, evaluation: str = "", columns: Sequence[str] = (), *, asked: bool = True
+) -> Iterator[ExportLine]:
     """One line per planned key, finished or not. Empty `evaluation` means the newest. `columns`: of the rows, see
-    `QuestionReader`.
+    `QuestionReader`. Without `asked` no rows are read, and the fields for what was asked are None.
     """
     evaluation = evaluation or index.story.evaluation
     cells = index.story.cells
-    questions = QuestionReader(run, index.story.spec, columns).planned(cells)
+    questions = QuestionReader(run, index.story.spec, columns).planned(cells if asked else [])
     with contextlib.closing(Reader(journal_folder(run))) as reader:
         maker = _LineMaker(index, evaluation, reader)
         for line, key, row, scores, group in _planned_rows(run, index, evaluation, cells):

@@ -6,7 +6,25 @@ from holdfast.errors import DriftError, HoldfastError, SpecError
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.api import Run, Task, open_run, recover, recover_async, run, run_async
+    from holdfast.api import (
+        Run,
+        Task,
+        compare,
+        compare_async,
+        gate,
+        gate_async,
+        leaderboard,
+        leaderboard_async,
+        list_runs,
+        list_runs_async,
+        open_run,
+        recover,
+        recover_async,
+        recoverable,
+        recoverable_async,
+        run,
+        run_async,
+    )
     from holdfast.records import Answer, Message, Sample, Score
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
@@ -14,6 +32,16 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Run": "holdfast.api",
     "Task": "holdfast.api",
+    "compare": "holdfast.api",
+    "compare_async": "holdfast.api",
+    "gate": "holdfast.api",
+    "gate_async": "holdfast.api",
+    "leaderboard": "holdfast.api",
+    "leaderboard_async": "holdfast.api",
+    "list_runs": "holdfast.api",
+    "list_runs_async": "holdfast.api",
+    "recoverable": "holdfast.api",
+    "recoverable_async": "holdfast.api",
     "open_run": "holdfast.api",
     "recover": "holdfast.api",
     "recover_async": "holdfast.api",
@@ -43,9 +71,19 @@ __all__ = [
     "Task",
     "ToolFailedError",
     "__version__",
+    "compare",
+    "compare_async",
+    "gate",
+    "gate_async",
+    "leaderboard",
+    "leaderboard_async",
+    "list_runs",
+    "list_runs_async",
     "open_run",
     "recover",
     "recover_async",
+    "recoverable",
+    "recoverable_async",
     "run",
     "run_async",
     "scorer",

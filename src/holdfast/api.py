@@ -1,34 +1,72 @@
-"""The public Python API: `Task`, `run`, `recover` and `open_run`, with async versions of the first two calls.
+"""The public Python API: `Task` and `run`, and what reads, compares and restores runs. Each call has an async twin.
 
-The work is async. The sync functions are thin wrappers that also work inside a running event loop (notebooks). This
-module stores nothing itself: after a crash, the same call with the same `id` resumes the run.
+The work of `run` is async. The sync functions also work inside a running event loop (notebooks). This module stores
+nothing itself: after a crash, the same call with the same `id` resumes the run. Comparisons and lists are those of the
+commands; what can be done with one run is in `runs.actions`.
 """
 
 import asyncio
-import contextvars
+import contextlib
+import itertools
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from holdfast.errors import SpecError
+from holdfast.errors import DamageWarning, SpecError, UsageError
 from holdfast.records import Row
-from holdfast.runs.execution.execute import execute, new_run_location, run_in_loop
-from holdfast.runs.execution.preparation import Given, find_modules_beside
+from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
+from holdfast.runs import (
+    GateOptions,
+    Given,
+    Run,
+    RunFilter,
+    RunSummary,
+    assignments,
+    comparison_of,
+    default_store,
+    execute,
+    gate_result_of,
+    leaderboard_of,
+    naming_parameters,
+    new_run_location,
+    open_run,
+    run_blocking,
+    select_runs,
+)
+from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.progress import observer
 from holdfast.runs.mirror import recovery
+from holdfast.runs.mirror.recoverable import Recoverable, damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import Recovered
-from holdfast.runs.run import Run, open_run
-from holdfast.runs.store.lookup import default_store
 from holdfast.score import Scorer
 from holdfast.solve import Solve
 from holdfast.spec import Selection, base_of, build_spec, load_spec, select
 
-__all__ = ["Run", "Task", "open_run", "recover", "recover_async", "run", "run_async"]
+__all__ = [
+    "Run",
+    "Task",
+    "compare",
+    "compare_async",
+    "gate",
+    "gate_async",
+    "leaderboard",
+    "leaderboard_async",
+    "list_runs",
+    "list_runs_async",
+    "open_run",
+    "recover",
+    "recover_async",
+    "recoverable",
+    "recoverable_async",
+    "run",
+    "run_async",
+]
 
-_POLL_SECONDS = 0.25
+_LISTED = ("run_id", "experiment", "status", "planned", "finished", "failed", "bytes", "created", "tags", "folder")
 ScorerEntry = str | dict[str, Any] | Scorer | Callable[..., Any]
 """A name, a mapping of a name to arguments, a `@scorer`, or a plain function."""
 
@@ -82,7 +120,10 @@ async def run_async(
     """
     given = _resolve_arguments(what, models, tasks, fields)
     ended = await execute(given, new_run_location(given, store or default_store(), id), observer(quiet))
-    return Run(ended.place)
+    run = Run(ended.place)
+    if not given.where:
+        run.given = given
+    return run
 
 
 def run(
@@ -100,7 +141,7 @@ def run(
     async def work() -> Run:
         return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
-    return _run_in_thread(work) if _is_inside_loop() else run_in_loop(work())
+    return run_blocking(work)
 
 
 async def recover_async(
@@ -134,52 +175,170 @@ def recover(
     return recovery.recover(os.fspath(where), recovery.RecoveryOptions(os.fspath(output), events, overwrite, cleanup))
 
 
-def _is_inside_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+RunLike = Run | str | os.PathLike[str]
+"""A run: opened, or its id, a prefix of it, `latest`, its folder, or its URL in a mirror."""
 
 
-def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
-    """Run in an event loop of its own in another thread, while the caller's loop is blocked.
+class GateSettings(TypedDict, total=False):
+    """The other settings of a gate, as the options of the command."""
 
-    Ctrl-C arrives in this thread. The run is cancelled and saves its state before the interrupt reaches the caller.
+    confidence: float
+    if_unsure: Literal["fail", "pass"]
+    missing_max: int
+    identical_passes: bool
+    task: str
+    model: str
+    scorer: str
+    evaluation: str
+
+
+def compare(
+    *runs: RunLike,
+    scorer: str | None = None,
+    evaluation: str = "",
+    adjust: Literal["holm", "bh"] = "holm",
+    store: str | None = None,
+) -> ComparisonResult:
+    """Compare the first run with each other one; if there is one run, its models and variants. Prints as a table.
+
+    `adjust`: Holm's method or Benjamini and Hochberg's. `comparable` is False, and `warnings` says why, if data or
+    scorers differ. Raises UsageError if there is nothing to compare, and DamagedError for a damaged run.
     """
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-    result: list[Run | BaseException] = []
+    with _opened(runs, store) as opened, naming_parameters():
+        return comparison_of(opened, scorer, evaluation, adjust)
 
-    async def register_and_work() -> Run:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        return await work()
 
-    def call() -> None:
-        try:
-            result.append(run_in_loop(register_and_work()))
-        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
-            result.append(error)
+async def compare_async(
+    *runs: RunLike,
+    scorer: str | None = None,
+    evaluation: str = "",
+    adjust: Literal["holm", "bh"] = "holm",
+    store: str | None = None,
+) -> ComparisonResult:
+    """`compare` without blocking the event loop."""
+    work = partial(compare, *runs, scorer=scorer, evaluation=evaluation, adjust=adjust, store=store)
+    return await asyncio.to_thread(work)
 
-    context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
-    thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
-    thread.start()
-    task_here = asyncio.current_task()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            # `asyncio.run` turns Ctrl-C into a cancellation of the caller's task. It cannot be delivered while this
-            # function blocks the event loop, so it is polled for.
-            if task_here is not None and task_here.cancelling():
-                raise asyncio.CancelledError
-    except BaseException:
-        for loop, task in running:
-            if task is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    if isinstance(result[0], BaseException):
-        raise result[0]
-    return result[0]
+
+def leaderboard(
+    *runs: RunLike,
+    task: str | None = None,
+    scorer: str | None = None,
+    evaluation: str = "",
+    store: str | None = None,
+) -> LeaderboardResult:
+    """Rank the models of one or several runs, task by task. Prints as a table.
+
+    Models that do not differ significantly share a rank. Raises UsageError if there is nothing to rank, and
+    DamagedError for a damaged run.
+    """
+    with _opened(runs, store) as opened, naming_parameters():
+        return leaderboard_of(opened, task, scorer, evaluation)
+
+
+async def leaderboard_async(
+    *runs: RunLike,
+    task: str | None = None,
+    scorer: str | None = None,
+    evaluation: str = "",
+    store: str | None = None,
+) -> LeaderboardResult:
+    """`leaderboard` without blocking the event loop."""
+    work = partial(leaderboard, *runs, task=task, scorer=scorer, evaluation=evaluation, store=store)
+    return await asyncio.to_thread(work)
+
+
+def gate(
+    run: RunLike,
+    baseline: RunLike | None = None,
+    *,
+    margin: float | None = None,
+    at_least: float | None = None,
+    store: str | None = None,
+    **settings: Unpack[GateSettings],
+) -> GateResult:
+    """Whether a run is as good as a `baseline`, less a `margin`, or reaches the mean `at_least`: `gate(…).passed`.
+
+    Every task, model and scorer must pass, unless `task`, `model` or `scorer` chooses some. The other settings are
+    `confidence`, `if_unsure`, `missing_max`, `identical_passes` and `evaluation`, as for the command. Raises UsageError
+    if the runs cannot be judged, and DamagedError for a damaged run.
+    """
+    names = [run] if baseline is None else [run, baseline]
+    with _opened(names, store) as opened, naming_parameters():
+        name = None if baseline is None else opened[1].run_id
+        return gate_result_of(opened, GateOptions(name, at_least, margin, **settings))
+
+
+async def gate_async(
+    run: RunLike,
+    baseline: RunLike | None = None,
+    *,
+    margin: float | None = None,
+    at_least: float | None = None,
+    store: str | None = None,
+    **settings: Unpack[GateSettings],
+) -> GateResult:
+    """`gate` without blocking the event loop."""
+    work = partial(gate, run, baseline, margin=margin, at_least=at_least, store=store, **settings)
+    return await asyncio.to_thread(work)
+
+
+def list_runs(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    experiment: str | None = None,
+    status: str | None = None,
+    tag: str | None = None,
+    limit: int | None = None,
+) -> Table[RunSummary]:
+    """The runs of a store (a folder or the URL of a mirror), the newest last. Prints as a table; `.to_pandas()`
+    converts it. Open one with `holdfast.open_run(line.folder)`.
+    """
+    with naming_parameters():
+        found = select_runs(os.fspath(store or default_store()), RunFilter(experiment, status, tag, limit)).runs
+    for sentence in itertools.chain.from_iterable(each.damage for each in found):
+        warnings.warn(sentence, DamageWarning, stacklevel=2)
+    return field_table(found, _LISTED)
+
+
+async def list_runs_async(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    experiment: str | None = None,
+    status: str | None = None,
+    tag: str | None = None,
+    limit: int | None = None,
+) -> Table[RunSummary]:
+    """`list_runs` without blocking the event loop."""
+    work = partial(list_runs, store, experiment=experiment, status=status, tag=tag, limit=limit)
+    return await asyncio.to_thread(work)
+
+
+def recoverable(where: str | os.PathLike[str] = "") -> Table[Recoverable]:
+    """What `recover` can restore: every run of the mirror at a URL, or the unfinished runs of a store. Prints as a
+    table; restore one with `holdfast.recover(line.place)`.
+    """
+    found = list(list_recoverable(os.fspath(where)))
+    for sentence in itertools.chain.from_iterable(map(damage_of, found)):
+        warnings.warn(sentence, DamageWarning, stacklevel=2)
+    return field_table(found, Recoverable.__struct_fields__)
+
+
+async def recoverable_async(where: str | os.PathLike[str] = "") -> Table[Recoverable]:
+    """`recoverable` without blocking the event loop."""
+    return await asyncio.to_thread(recoverable, where)
+
+
+@contextlib.contextmanager
+def _opened(runs: Sequence[RunLike], store: str | None) -> Iterator[list[Run]]:
+    """Open the runs that are named, for a `with` block. Runs that the caller has opened stay open."""
+    if not runs:
+        raise UsageError("name a run: its id, 'latest', its folder, or an opened run")
+    with contextlib.ExitStack() as stack:
+        yield [
+            each if isinstance(each, Run) else stack.enter_context(open_run(os.fspath(each), store=store))
+            for each in runs
+        ]
 
 
 def _is_storable(entry: ScorerEntry) -> bool:
@@ -239,11 +398,6 @@ def _split_tasks(
 
 
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
-    try:
-        # Every JSON value is valid YAML.
-        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
-    spec = select(load_spec(path, sets), selection)
+    spec = select(load_spec(path, assignments(fields)), selection)
     find_modules_beside(path, spec)
     return Given(spec, where=path)

@@ -9,6 +9,8 @@ U+200D) stay: Persian and emoji need them.
 """
 
 import re
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 _HARMFUL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
 _ALWAYS = re.compile(f"[{_HARMFUL}]")
@@ -34,6 +36,24 @@ def live_line(line: str, width: int) -> str:
     """
     shown, room = one_line(line).replace("\t", " "), max(width - 1, 0)
     return f"\r\x1b[2K{shown if len(shown) <= room else f'{shown[: max(room - 1, 0)]}…'}"
+
+
+class CleanStream:
+    """A text stream that shows control characters instead of passing them on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(clean(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
 
 
 def _is_clean(text: str) -> bool:

@@ -312,6 +312,10 @@ def test_export_writes_a_line_for_each_key(finished: Path) -> None:
         "seconds": 0,
         "tool_calls": [],
         "reasons": {"numeric": "read 8"},
+        "input": "1 + 7",
+        "target": "8",
+        "prompt": "Compute: 1 + 7",
+        "row": None,
     } | {name: lines[0][name] for name in ADDED}
     assert (lines[0]["marks"], lines[0]["cost_usd"], lines[0]["scores_edited"], lines[0]["anomalies"]) == (
         [],
@@ -341,6 +345,9 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
         "marks",
         "anomalies",
         "edited",
+        "input",
+        "target",
+        "prompt",
     }
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 

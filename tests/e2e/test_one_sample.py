@@ -198,7 +198,8 @@ def test_show_lists_wrong_answers_with_their_scores(tmp_path: Path) -> None:
     write_spec(tmp_path, 3)
     call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
     said = call("show", "x", "--wrong", cwd=tmp_path).out
-    assert said.splitlines()[:2] == ["sums/arith/s0002/1  finished  numeric=False", "  8"]
+    title = "sums/arith/s0002/1  finished  numeric=False"
+    assert said.splitlines()[:4] == [title, "  question: 2 + 14", "  target: 16", "  answer: 8"]
     assert "s0001" not in said
 
 

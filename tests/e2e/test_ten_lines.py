@@ -162,6 +162,32 @@ def test_a_real_notebook_shows_a_bar_that_moves_and_tables(tmp_path: Path) -> No
     assert '<progress value="2" max="2">' in outputs[8][0]["data"]["text/html"]
 
 
+def test_a_notebook_shows_each_result_once(tmp_path: Path) -> None:
+    cells = [
+        "\n".join(("import holdfast", SOLVER, SCORER, TASK)),
+        "run = holdfast.run(task, models=['mock'], id='x', quiet=True)",
+        "run",
+        "run.report()",
+        "run.samples()",
+        "run.costs()",
+        "holdfast.list_runs()",
+        "holdfast.leaderboard(run)",
+        "holdfast.gate(run, at_least=0.1)",
+        "run.score('exact_match')",
+        "await run.score_async(right)",
+        "run.plot()",
+        "run.verify()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call] # it has no types
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    outputs = {cell["source"]: cell["outputs"] for cell in notebook["cells"]}
+    assert [outputs.pop(cell) for cell in cells[:2]] == [[], []]
+    kinds = {cell: [each["output_type"] for each in shown] for cell, shown in outputs.items()}
+    assert {cell: several for cell, several in kinds.items() if several != ["execute_result"]} == {}
+    assert all(shown[0]["data"]["text/plain"].strip() for shown in outputs.values())
+
+
 def on_a_terminal(tmp_path: Path, script: str) -> str:
     """What a script says whose standard error is a terminal."""
     parent, child = pty.openpty()

@@ -28,7 +28,7 @@ import yaml
 
 import holdfast
 from holdfast.cli.app import offer_runs
-from holdfast.cli.streams import CleanStream
+from holdfast.printable import CleanStream
 from tests.e2e.commands import Done, call, environment, finish, start, wait_until, write_rows
 from tests.security.poison import (
     ARGUMENT,

@@ -189,6 +189,10 @@ Trust = Annotated[
 Evaluation = Annotated[
     str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
 ]
+Columns = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Add columns of the data rows: names separated by commas, or 'row.*' for all."),
+]
 Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from holdfast.cli.streams import CleanStream, discard_output, escape_for_machines, unfiltered
+from holdfast.cli.streams import discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
-from holdfast.printable import clean, one_line
+from holdfast.printable import CleanStream, clean, one_line
 
 if TYPE_CHECKING:
     from holdfast.runs.summary import WaitingJob

@@ -20,11 +20,11 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any, TextIO, cast
+from collections.abc import Iterator
+from typing import TextIO, cast
 
 from holdfast.errors import DamageWarning
-from holdfast.printable import clean, live_line, one_line
+from holdfast.printable import CleanStream, clean, live_line, one_line
 
 JSON_ESCAPES = "holdfast.json_escapes"
 XML_ESCAPES = "xmlcharrefreplace"
@@ -60,24 +60,6 @@ def _encoder() -> io.TextIOWrapper | None:
     """What turns standard output into bytes, also below a `CleanStream`; None if it is not encoded, as in tests."""
     stream = getattr(sys.stdout, "unfiltered", sys.stdout)
     return stream if isinstance(stream, io.TextIOWrapper) else None
-
-
-class CleanStream:
-    """A text stream that shows control characters instead of passing them on."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.unfiltered = stream
-
-    def write(self, text: str) -> int:
-        self.unfiltered.write(clean(text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.unfiltered, name)
 
 
 class ErrorStream(CleanStream):

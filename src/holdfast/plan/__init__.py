@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         PLAN,
         RESTORE,
         DataLine,
+        DataRow,
         Flaw,
         PlanLine,
         StoredRows,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         check_originals,
         check_sizes,
         data_lines,
+        data_rows,
         find_data_line,
         find_planned_line,
         find_problem,
@@ -49,9 +51,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
-                "DATA PLAN RESTORE DataLine Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines find_data_line find_planned_line find_problem originals planned_lines "
-                "read_lines rows_of"
+                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
+                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
+                "planned_lines read_lines rows_of"
             ),
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
@@ -66,6 +68,7 @@ __all__ = [
     "RESTORE",
     "ComparedRows",
     "DataLine",
+    "DataRow",
     "Flaw",
     "PlanDraft",
     "PlanExtension",
@@ -82,6 +85,7 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "data_rows",
     "draft_plan",
     "find_data_line",
     "find_planned_line",

@@ -223,6 +223,11 @@ def data_lines_in(path: str, offset: int) -> "Iterator[DataLine]":
     return map(_data_line.decode, read_lines(path, offset))
 
 
+def data_rows(run: str, cell: Cell) -> "Iterator[DataRow]":
+    """The same rows as `data_lines`, decoded in one go: much faster if every row is needed."""
+    return map(_data_row.decode, read_lines(data_path(run, cell.rows_block), cell.data_at))
+
+
 def rows_of(run: str, cell: Cell) -> "Iterator[DataLine]":
     """Yield the rows of one cell of one block."""
     last = max((line.r for line in planned_lines(run, cell)), default=0)
@@ -274,7 +279,18 @@ class DataLine(msgspec.Struct, frozen=True):
         return Sample(self.id, row.get(self.i) if self.i else None, row.get(self.t) if self.t else None, row)
 
 
+class DataRow(msgspec.Struct, frozen=True, gc=False):
+    """A `DataLine` with its row; None if the run does not record its data."""
+
+    r: int
+    id: str
+    row: Row | None
+    i: str = ""
+    t: str = ""
+
+
 _row = msgspec.json.Decoder(Row)
+_data_row = msgspec.json.Decoder(DataRow)
 _plan_line = msgspec.json.Decoder(PlanLine)
 _data_line = msgspec.json.Decoder(DataLine)
 

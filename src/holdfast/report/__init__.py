@@ -10,7 +10,29 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
-    from holdfast.report.compare.sides import CellName, SideAnswers, sides_in, sides_of
+    from holdfast.report.compare.comparison import (
+        Adjustment,
+        Comparison,
+        add_questions,
+        adjust_p_values,
+        compare_sides,
+        differing_scorers,
+        family_size,
+    )
+    from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
+    from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
+    from holdfast.report.compare.sides import (
+        CellName,
+        Measure,
+        Side,
+        SideAnswers,
+        choose_measures,
+        pairs_between,
+        pairs_within,
+        sides_in,
+        sides_of,
+    )
     from holdfast.report.costs import (
         Cost,
         CostLine,
@@ -21,7 +43,8 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
-    from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
+    from holdfast.report.formats import ExportSource, OutputFormat, find_format, formats_of
+    from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
     from holdfast.report.formats.lines import (
         EventLine,
         ExportLine,
@@ -32,7 +55,18 @@ if TYPE_CHECKING:
         write_csv,
         write_jsonl,
     )
+    from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.questions import (
+        UNKNOWN,
+        Question,
+        QuestionReader,
+        column_kinds,
+        parse_columns,
+        readable_input,
+        resolve_columns,
+        value_text,
+    )
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
     from holdfast.report.story import (
         KeyStory,
@@ -82,12 +116,25 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
-            "compare.sides": "CellName SideAnswers sides_in sides_of",
-            "formats.frames": "Table cost_table sample_table score_table",
+            "compare.comparison": (
+                "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
+            ),
+            "compare.gate": "GateRule GateVerdict judge_against judge_level",
+            "compare.leaderboard": "Board leaderboards",
+            "compare.results": "ComparisonResult GateResult LeaderboardResult",
+            "compare.sides": (
+                "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
+            ),
+            "formats": "ExportSource OutputFormat find_format formats_of",
+            "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
+            "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
+            "questions": (
+                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+            ),
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
             "tables": (
@@ -103,30 +150,54 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "IMAGES",
+    "PLOT_KINDS",
+    "UNKNOWN",
+    "Adjustment",
+    "Board",
     "CellName",
     "CellReport",
+    "Comparison",
+    "ComparisonResult",
     "Cost",
     "CostLine",
     "CostReport",
     "EventLine",
     "Example",
     "ExportLine",
+    "ExportSource",
+    "GateResult",
+    "GateRule",
+    "GateVerdict",
     "Grid",
     "KeyFilter",
     "KeyStory",
+    "LeaderboardResult",
+    "Measure",
+    "OutputFormat",
     "PlannedKey",
+    "Plot",
+    "Question",
+    "QuestionReader",
     "RunReport",
     "ScoreLine",
     "ScorerReport",
+    "Side",
     "SideAnswers",
     "StoredSpec",
     "Table",
     "activity_of",
+    "add_questions",
+    "adjust_p_values",
     "anomaly_lines",
     "attempts_of",
     "bar",
     "choose",
+    "choose_measures",
     "collect",
+    "collect_plot_data",
+    "column_kinds",
+    "compare_sides",
     "content_text",
     "cost_lines",
     "cost_sentences",
@@ -135,29 +206,43 @@ __all__ = [
     "counted",
     "describe_methods",
     "describe_missing",
+    "differing_scorers",
     "dollars",
     "duration",
     "export_lines",
     "failure_lines",
+    "family_size",
+    "field_table",
+    "find_format",
     "find_planned",
     "first_line",
     "format_interval",
     "format_number",
+    "formats_of",
     "group_lines",
     "human_bytes",
     "jobs_text",
+    "judge_against",
+    "judge_level",
     "judges_of",
     "judgings_of",
+    "leaderboards",
     "left_out_lines",
     "lines_of",
     "marked_lines",
     "money",
     "nearest_key",
+    "pairs_between",
+    "pairs_within",
+    "parse_columns",
+    "planned_plots",
     "progress_bar",
     "progress_html",
     "progress_line",
+    "readable_input",
     "report_cells",
     "report_table",
+    "resolve_columns",
     "retry_lines",
     "sample_table",
     "score_lines",
@@ -174,6 +259,7 @@ __all__ = [
     "tokens",
     "total",
     "unpriced_line",
+    "value_text",
     "with_events",
     "without_scorer_name",
     "write_csv",

@@ -60,6 +60,7 @@ class Anomalies:
         self._index = index
         self._kinds = kinds_in_force(index.story.spec)
         self._cells = list(_across(index, self._kinds)) if self._kinds else []
+        self._across = [each for each in self._cells if each.slow is not None or each.identical is not None]
         self._differing: dict[str, Bits] = {}
         """By scorer: answers that it scored otherwise than an equal answer to the same sample."""
         if "scores_differ" in self._kinds and _may_differ(index, evaluation):
@@ -71,8 +72,10 @@ class Anomalies:
         """The anomalies of one answer: the reason by kind."""
         if row.status != "finished" or not self._kinds:
             return {}
-        found = {kind: reason for kind, reason in row.found().items() if kind in self._kinds}
-        for each in self._cells:
+        found = row.found()
+        if found:
+            found = {kind: reason for kind, reason in found.items() if kind in self._kinds}
+        for each in self._across:
             if each.has(row.o):
                 if each.slow is not None and bucket_of(row.seconds) > each.slow.bucket:
                     found["slow"] = each.slow.reason

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan import find_data_line, find_planned_line, planned_lines
+from holdfast.plan import DataLine, find_data_line, find_planned_line, planned_lines
 from holdfast.records import Cell, Row, parse_key
 from holdfast.report.formats.lines import ExportLine
 from holdfast.score import as_number
@@ -72,6 +72,8 @@ class PlannedKey(msgspec.Struct, frozen=True):
     key: str
     o: int
     row: Row | None
+    data: DataLine | None = None
+    """The row as it is stored."""
 
 
 def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None:
@@ -80,7 +82,7 @@ def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None
         line = find_planned_line(run, cell, key)
         if line is not None and line.k == key:
             data = find_data_line(run, cell, line.r)
-            return PlannedKey(line.k, line.o, None if data is None else _row.decode(data.row))
+            return PlannedKey(line.k, line.o, None if data is None else _row.decode(data.row), data)
     return None
 
 

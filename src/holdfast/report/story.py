@@ -185,6 +185,11 @@ class KeyStory(msgspec.Struct, frozen=True):
     """Anomalies of its answer: the reason by kind."""
     judgings: tuple[JudgingStory, ...] = ()
     """Requests to judges about its answers, by evaluation."""
+    input: Any = None
+    """The value of the input column; without one, the prompt. None if the row is not recorded."""
+    target: Any = None
+    prompt: str | None = None
+    """The last user message of the task's prompt, rendered."""
 
     def __str__(self) -> str:
         from holdfast.report.story_lines import story_lines

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.printable import one_line
 from holdfast.records import Failure, FileChanges, with_strings
+from holdfast.report.questions import value_text
 from holdfast.report.story import AttemptStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
 from holdfast.report.text import content_text, counted, dollars, human_bytes, lines_of, without_scorer_name
@@ -47,9 +48,7 @@ def _story(story: KeyStory, options: _Options) -> Iterator[Line]:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
         yield f"  not started yet; it is number {story.o + 1} in the plan", ""
-    shown = with_strings(story.row, lambda text, _: content_text(text, options.size_of))
-    row = "is not recorded" if story.row is None else _compact(shown)
-    yield from _text(f"row: {row}", 2, options)
+    yield from _asked(story, options)
     for attempt in story.attempts:
         yield from _attempt(f"attempt {attempt.attempt}", attempt, options, is_live=story.in_progress is not None)
     if story.answer is not None:
@@ -67,6 +66,15 @@ def _story(story: KeyStory, options: _Options) -> Iterator[Line]:
         yield "scores", "bold"
     for score in story.scores:
         yield from _score(score)
+
+
+def _asked(story: KeyStory, options: _Options) -> Iterator[Line]:
+    """The row and the target."""
+    shown = with_strings(story.row, lambda text, _: content_text(text, options.size_of))
+    row = "is not recorded" if story.row is None else _compact(shown)
+    yield from _text(f"row: {row}", 2, options)
+    if story.target is not None:
+        yield from _text(f"target: {value_text(story.target)}", 2, options)
 
 
 class _Turn(msgspec.Struct):

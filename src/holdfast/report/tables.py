@@ -72,8 +72,8 @@ def report_table(report: RunReport, command: Command | None = None) -> Renderabl
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
-    below = "".join(f"<div>{_escaped(str(line))}</div>" for line in _footnotes(report, None) if str(line))
-    above = "".join(f"<div>{_escaped(line)}</div>" for line in (headline(report).plain, *notice_lines(report)))
+    below = html_lines(str(line) for line in _footnotes(report, None))
+    above = html_lines((headline(report).plain, *notice_lines(report)))
     return f"{above}{html_table(*report_rows(report))}{below}"
 
 
@@ -106,6 +106,11 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def html_lines(lines: Iterable[str]) -> str:
+    """One paragraph for each line that is not empty."""
+    return "".join(f"<div>{_escaped(line)}</div>" for line in lines if line)
+
+
 def _escaped(text: str) -> str:
     return html.escape(clean(text))
 
@@ -113,7 +118,11 @@ def _escaped(text: str) -> str:
 def as_text(shown: RenderableType) -> str:
     """Plain text without colours, never shortened, for output that is not a terminal."""
     out = io.StringIO()
-    Console(file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None).print(shown)
+    # In a notebook, rich would show the text as an output of the cell instead of writing it to the file.
+    console = Console(
+        file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None, force_jupyter=False
+    )
+    console.print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

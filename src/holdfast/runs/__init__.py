@@ -5,43 +5,88 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.runs.actions import naming_parameters
+    from holdfast.runs.compare.comparison import comparison_of
+    from holdfast.runs.compare.gate import GateOptions, gate_result_of
+    from holdfast.runs.compare.leaderboard import leaderboard_of
     from holdfast.runs.execution.drift import Retry
-    from holdfast.runs.execution.execute import execute, extend, new_event_loop, new_run_location, run_in_loop
+    from holdfast.runs.execution.execute import (
+        execute,
+        extend,
+        new_event_loop,
+        new_run_location,
+        run_blocking,
+        run_in_loop,
+    )
     from holdfast.runs.execution.preparation import Given, check
     from holdfast.runs.execution.session import Observe, RunOutcome
+    from holdfast.runs.export import Export, lines_to_export, select_lines
+    from holdfast.runs.overrides import (
+        Overrides,
+        assignments,
+        left_without_failures,
+        load_spec,
+        resolve_given,
+        resolve_run,
+    )
     from holdfast.runs.run import Run, open_run
+    from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "actions": "naming_parameters",
+            "compare.comparison": "comparison_of",
+            "compare.gate": "GateOptions gate_result_of",
+            "compare.leaderboard": "leaderboard_of",
             "execution.drift": "Retry",
-            "execution.execute": "execute extend new_event_loop new_run_location run_in_loop",
+            "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
+            "export": "Export lines_to_export select_lines",
+            "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
+            "selection": "RunFilter select_runs",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
         },
     )
 
 __all__ = [
+    "Export",
+    "GateOptions",
     "Given",
     "Observe",
+    "Overrides",
     "Retry",
     "Run",
+    "RunFilter",
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "assignments",
     "check",
+    "comparison_of",
     "default_store",
     "execute",
     "extend",
     "find_run",
+    "gate_result_of",
+    "leaderboard_of",
+    "left_without_failures",
+    "lines_to_export",
     "list_runs",
+    "load_spec",
+    "naming_parameters",
     "new_event_loop",
     "new_run_location",
     "open_run",
+    "resolve_given",
+    "resolve_run",
+    "run_blocking",
     "run_in_loop",
+    "select_lines",
+    "select_runs",
 ]

@@ -2,7 +2,7 @@
 
 A fork is built in a hidden folder and renamed when it is complete and synced. A crash before the rename leaves a hidden
 folder that is not a run; the next fork removes it. After the rename the fork does not need its parent, and the same
-command resumes it (`is_fork_of`). Copied steps keep their requests; as after a crash, replay decides whether a sample
+command resumes it (`is_made_fork`). Copied steps keep their requests; as after a crash, replay decides whether a sample
 makes the same request again.
 
 `Fork.forecast` says what a fork will reuse, what it will request, and the cost, before it is made. For a key that the
@@ -17,7 +17,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -57,6 +57,7 @@ from holdfast.runs.execution.preparation import (
     refuse_mixed_scales,
 )
 from holdfast.runs.execution.resume import read_fold
+from holdfast.runs.mirror.claim import restore_from_mirror
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.trust import executed_by, remember
@@ -438,11 +439,23 @@ class _Parent:
         return Parent(self._place.run_id, self._place.experiment, self._traces.uid, steps)
 
 
-def is_fork_of(parent: RunLocation, place: RunLocation) -> bool:
-    """Whether `place` holds a fork of `parent`; False if it is empty. UsageError if it holds another run.
+async def make_fork(fork: Fork, announce: Callable[[Forecast], None], *, dry: bool = False) -> None:
+    """Announce what the fork will reuse and cost, then make it, unless `dry`."""
+    try:
+        announce(await fork.forecast())
+        if not dry:
+            await fork.make()
+    finally:
+        await fork.drop()  # removes an incomplete fork; a complete one has been renamed to its final folder
+
+
+def is_made_fork(parent: RunLocation, place: RunLocation, given: Given, warn: Callable[[str], None]) -> bool:
+    """Whether `place`, or its mirror, holds a fork of `parent`; False if it is empty. UsageError if it holds another
+    run. A fork that is only in the mirror is restored first.
 
     The spec is not compared here: the resume of the fork does that, and names the fields that differ.
     """
+    restore_from_mirror(given.spec.mirror, place, warn)
     if not os.path.exists(place.folder):
         return False
     lines = (each.line for each in Reader(place.journal).read() if isinstance(each, Entry)) if place.began else ()

@@ -1,10 +1,11 @@
-"""`Run`: the read side of one run. Summary, report, samples, scores, costs, and the history of single keys.
+"""`Run`: one run. Its summary, report, samples, scores, costs, and the history of single keys.
 
-`OpenedRun`, its base, owns the index and checks the run's files. Nothing here writes to the run's folder.
+Its bases: `RunActions` continues and changes the run; `OpenedRun` owns the index and checks the run's files. Nothing
+here writes to the run's folder.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
+    UNKNOWN,
     CellName,
     CellReport,
     CostLine,
@@ -23,6 +25,8 @@ from holdfast.report import (
     KeyFilter,
     KeyStory,
     PlannedKey,
+    Question,
+    QuestionReader,
     RunReport,
     ScoreLine,
     SideAnswers,
@@ -32,6 +36,7 @@ from holdfast.report import (
     attempts_of,
     choose,
     collect,
+    column_kinds,
     cost_lines,
     cost_table,
     export_lines,
@@ -39,7 +44,9 @@ from holdfast.report import (
     judges_of,
     judgings_of,
     nearest_key,
+    parse_columns,
     report_cells,
+    resolve_columns,
     sample_table,
     score_lines,
     score_table,
@@ -50,12 +57,12 @@ from holdfast.report import (
     with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.formats.html import RunPage
+from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
+from holdfast.runs.actions import RunActions
 from holdfast.runs.execution.provenance import origin_of
-from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -80,9 +87,9 @@ from holdfast.state import (
 )
 
 
-class Run(OpenedRun):
-    """One run in a store: its reports, samples, scores, costs and stories. Close it, or use it in a `with` statement,
-    to release its index.
+class Run(RunActions):
+    """One run in a store: its reports, samples, scores, costs and stories, and what can be done with it. Close it, or
+    use it in a `with` statement, to release its index.
     """
 
     _reader: Reader | None = None
@@ -133,7 +140,13 @@ class Run(OpenedRun):
         """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
         report = self.report(evaluation)
         origin = origin_of(self.place, self._index.story, report.evaluation)
-        return RunPage(report, tuple(self.cost_lines()), origin)
+        keys = {key: parse_key(key) for key in failure_examples(report)}
+        found = {
+            task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
+            for task in {each.task for each in keys.values()}
+        }
+        asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
+        return RunPage(report, tuple(self.cost_lines()), origin, asked)
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
         """Whether the values of each scorer are booleans, numbers or labels."""
@@ -199,13 +212,30 @@ class Run(OpenedRun):
     def planned_count(self) -> int:
         return self._index.story.planned
 
-    def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
-        """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). Raises
-        DamagedError if the plan is damaged.
+    def lines(self, evaluation: str = "", columns: Sequence[str] = (), *, asked: bool = True) -> Iterator[ExportLine]:
+        """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). `columns`:
+        which columns of its data row are in `row`; `["*"]` for all. `asked=False` reads no rows: faster, without
+        `input`, `target` and `prompt`. Raises DamagedError if the plan is damaged.
         """
         if self.damage:
             self._damage.require_plan()
-        return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
+        chosen = parse_columns(columns)
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen, asked=asked)
+
+    def row_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The names of columns of the data rows; `["*"]` means all. Raises UsageError for one that no row has."""
+        story = self._index.story
+        return resolve_columns(self.place.folder, story.spec, story.cells, parse_columns(columns))
+
+    def column_kinds(self, columns: Sequence[str]) -> dict[str, str]:
+        """Whether the values of each column are booleans, integers, numbers or anything else."""
+        story = self._index.story
+        return column_kinds(self.place.folder, story.spec, story.cells, columns)
+
+    def questions(self, task: str, ids: Collection[str]) -> dict[str, Question]:
+        """What samples of a task were asked, by id; without those whose rows are not recorded or cannot be read."""
+        story = self._index.story
+        return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
     def sides(
         self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
@@ -219,7 +249,7 @@ class Run(OpenedRun):
         known = {**self.reductions(), **(reductions or {})}
         how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
         if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
-            return sides_of(name, self.lines(evaluation), how)
+            return sides_of(name, self.lines(evaluation, asked=False), how)
         index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
         if self._reader is None:
             self._reader = Reader(self.place.journal)
@@ -238,11 +268,12 @@ class Run(OpenedRun):
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
-    def samples(self, evaluation: str = "") -> Table[ExportLine]:
-        """Every planned key with its answer, usage and scores; convert it with `.to_pandas()` or `.to_polars()`. Loads
-        everything into memory; `lines()` streams.
+    def samples(self, evaluation: str = "", columns: Sequence[str] = ()) -> Table[ExportLine]:
+        """Every planned key with its answer, usage, scores, input and target; convert it with `.to_pandas()` or
+        `.to_polars()`. `columns`: more columns of the data rows, `["*"]` for all. Loads everything into memory;
+        `lines()` streams.
         """
-        return sample_table(self.lines(evaluation))
+        return sample_table(self.lines(evaluation, columns), self.row_columns(columns))
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
@@ -311,6 +342,7 @@ class Run(OpenedRun):
                 doing = activity_of(listed, attempts, standing.now, found.process)
             text = str(doing or "the run is in progress; this sample has not begun, or is not among its oldest")
         chosen = self._evaluation(evaluation) or self._index.story.evaluation
+        asked = QuestionReader(self.place.folder, self._index.story.spec).of(parse_key(key).task, planned.data)
         return KeyStory(
             run_id=self.run_id,
             key=key,
@@ -327,6 +359,9 @@ class Run(OpenedRun):
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
             judgings=judgings_of(found, prices, evaluation_names(self._index.story)),
+            input=asked.input,
+            target=asked.target,
+            prompt=asked.prompt,
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:

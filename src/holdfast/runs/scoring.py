@@ -28,7 +28,8 @@ from holdfast.runs.execution.session import Observe, RunSession, close_quietly, 
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.score import Scorer
+from holdfast.score import Entry, Scorer, resolve, scorers_in
+from holdfast.spec import TEXT_BYTES_MAX, parse_yaml
 from holdfast.state import Fold, Index, recorded_answer
 
 _EXCERPT = 200
@@ -64,6 +65,45 @@ class Trial(msgspec.Struct, frozen=True):
 def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
     """Replace the scorers of every task."""
     return msgspec.structs.replace(given, scorers={task.name: list(scorers) for task in given.spec.tasks})
+
+
+def require_scorers(place: RunLocation, given: Given) -> None:
+    """Raise UsageError without scorers: those that a Python program passed as functions are not stored in the run."""
+    if not any(given.scorers.values()) and not any(task.scorers for task in given.spec.tasks):
+        raise UsageError(f"{place.run_id} stores no scorers; name some: {place.command('score')} --scorers FILE|NAME")
+
+
+def resolve_scorers(entries: Sequence[Entry]) -> list[Scorer]:
+    """Resolve scorers that a user names: as in a spec, Python files, YAML files that hold a list of scorers as a spec
+    does, or functions.
+    """
+    found: list[Scorer] = []
+    for entry in entries:
+        if not isinstance(entry, str):
+            found.append(resolve(entry, "scorers"))
+        elif entry.endswith(".py"):
+            found += scorers_in(entry)
+        elif entry.endswith((".yaml", ".yml")):
+            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_read_list(entry))]
+        else:
+            parsed: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
+            found.append(resolve(parsed, "--scorers"))
+    names = [scorer.name for scorer in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
+    return found
+
+
+def _read_list(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec")
+    return listed
 
 
 async def score(given: Given, place: RunLocation, name: str = "", observe: Observe | None = None) -> Scored:

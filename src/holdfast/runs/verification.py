@@ -1,5 +1,6 @@
 """Verifies a run beyond the bytes of its journal: the files that it refers to, its derived state, and its scores.
 
+- `verify_files` is the whole of `holdfast verify`: every byte of journal, plan, data and files, then what follows.
 - `check_content`: every blob (file content) that rows and steps refer to is there and undamaged.
 - `check_scores` and `check_index` rebuild the index from the journal and compare it, and the reports, with the cached
   one. The rebuilt index is an unlinked temporary file, so a crash leaves nothing. A cached index that differs is
@@ -14,25 +15,38 @@ Nothing in the run's folder changes.
 import asyncio
 import contextlib
 import math
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import AnswerToScore, apply_scorer
-from holdfast.errors import JournalError
-from holdfast.journal import Entry, Reader, check_blob_files, journal_folder
+from holdfast.errors import DamagedError, JournalError
+from holdfast.journal import Entry, Reader, Verification, check_blob_files, journal_folder, verify
 from holdfast.plan import check_blobs, data_lines, planned_lines
-from holdfast.records import Cell, FactDecoder, Sample, SampleFinished, ScoreGiven, Step, decode, normalized
-from holdfast.report import StoredSpec
-from holdfast.runs.execution.resume import stored_spec
+from holdfast.records import (
+    Cell,
+    FactDecoder,
+    Sample,
+    SampleFinished,
+    ScoreGiven,
+    Step,
+    check_fact,
+    decode,
+    normalized,
+)
+from holdfast.report import StoredSpec, counted
+from holdfast.runs.execution.resume import read_fold, stored_spec
+from holdfast.runs.mirror.remote import fetch_all
 from holdfast.runs.run import report_of
+from holdfast.runs.store.damage import check_every_byte
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS, Extractor, Scorer, identity
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.state import Fold, Index, MadeRow
+from holdfast.state import Fold, Index, MadeRow, standing_of
 
 _MAY_DIFFER = {SCORERS[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _TRANSIENT = frozenset({"stalled", "cancelled", "record", "too_large"})
@@ -279,3 +293,77 @@ def _step_blobs(place: RunLocation) -> Iterator[str]:
         if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
             files = decode(each.line, Step).files
             yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)
+
+
+class RunVerification(msgspec.Struct, frozen=True):
+    """The result of `verify`: every byte of the journal, the plan, the data and the files, and the index."""
+
+    run_id: str
+    journal: Verification
+    errors: list[str]
+    """Damage, one sentence each."""
+    index: list[str]
+    """What was wrong in the cached index, which the next command rebuilds."""
+    scores: ScoresChecked | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors and not self.index and (self.scores is None or not self.scores.differences)
+
+    def as_json(self) -> dict[str, Any]:
+        """The output of `verify --json`."""
+        scores = {} if self.scores is None else {"scores": self.scores}
+        judged = {"errors": self.errors, "index": self.index, "ok": self.ok}
+        return {**msgspec.to_builtins(self.journal), **judged, **scores}
+
+    def __str__(self) -> str:
+        differences = self.scores.differences if self.scores is not None else []
+        size = f"{counted(self.journal.records, 'record')} in {counted(self.journal.segments, 'segment')}"
+        verdict = "no damage" if not self.errors else f"damaged: {counted(len(self.errors), 'error')}"
+        return "\n".join((f"{self.run_id}: {size}: {verdict}", *self.errors, *self.index, *differences))
+
+    __repr__ = __str__
+
+
+Stage = Callable[[str], contextlib.AbstractContextManager[Any]]
+"""Shows what a block does; the block may get an object with `update(done, total)`."""
+
+
+def verify_files(
+    place: RunLocation, wrong: Sequence[str] = (), *, scores: bool = False, stage: Stage = contextlib.nullcontext
+) -> RunVerification:
+    """Check every byte of a run. `wrong`: errors that are known already. `scores`: also compare the reports with a
+    rebuilt index, and recompute scores. Needs a thread without a running event loop.
+    """
+    with stage("verifying the journal") as shown:
+        found = verify(place.journal, progress=getattr(shown, "update", None), check=check_fact)
+    with stage("verifying plan, data and files"):
+        standing = standing_of(place.folder)  # before reading: a live writer may append to the journal meanwhile
+        errors = [*wrong, *found.errors]
+        try:
+            fold = read_fold(place)
+            errors += check_every_byte(place, fold, found.last_n, standing)
+            errors += check_content(place, fold)
+        except DamagedError as error:
+            errors += [str(error)] if str(error) not in errors else []
+    checked = None
+    if scores:
+        with stage("rebuilding the index and rescoring"):
+            checked = check_scores(place)
+    index: list[str] = []
+    if not place.url and not errors:  # a fetched copy has no index; a damaged journal proves nothing about one
+        with stage("comparing the index with the journal"):
+            index = check_index(place, is_wrong=checked is not None and bool(checked.differences))
+    return RunVerification(place.run_id, found, errors, index, checked)
+
+
+def verify_mirrored(
+    place: RunLocation, *, scores: bool = False, stage: Stage = contextlib.nullcontext
+) -> RunVerification:
+    """Fetch every object of a run in a mirror and check it: a cached copy proves nothing."""
+    with stage("fetching from the mirror") as shown:
+        folder, wrong = fetch_all(place, getattr(shown, "update", None))
+    try:
+        return verify_files(msgspec.structs.replace(place, folder=folder), wrong, scores=scores, stage=stage)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
     from holdfast.score.fingerprints import identity, import_user_module, solver_digest, source_digest
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
-    from holdfast.score.resolution import resolve
+    from holdfast.score.resolution import Entry, resolve, scorers_in
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
     from holdfast.score.scales import EvaluationScales, describe_scale, mixed_scales, scale_hints, scales_of
     from holdfast.score.scorers.choice import choice, extract_letter
@@ -29,7 +29,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "definition": "Extractor Scorer ScorerError ScoringFailed scorer",
             "fingerprints": "identity import_user_module solver_digest source_digest",
             "reduction": "OF_LABELS Repeat reduced_value",
-            "resolution": "resolve",
+            "resolution": "Entry resolve scorers_in",
             "results": "as_number is_quick score_answer score_at_once score_group",
             "scales": "EvaluationScales describe_scale mixed_scales scale_hints scales_of",
             "scorers.choice": "choice extract_letter",
@@ -45,6 +45,7 @@ __all__ = [
     "OF_LABELS",
     "SCORERS",
     "AnswerExpectations",
+    "Entry",
     "EvaluationScales",
     "Extractor",
     "Repeat",
@@ -74,6 +75,7 @@ __all__ = [
     "score_at_once",
     "score_group",
     "scorer",
+    "scorers_in",
     "solver_digest",
     "source_digest",
 ]

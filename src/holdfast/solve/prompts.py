@@ -294,6 +294,26 @@ class Renderer:
             made += self._question(sample)
         return made
 
+    def last_question(self) -> Callable[[Row, Any], Any]:
+        """A function of a row and its input that returns the content of the last user message, None if there is none.
+        It renders no other message and appends no files; KeyError as in `messages`.
+        """
+        if (prompt := self._prompt) is not None:
+            return lambda row, given: prompt(row)
+        if self._messages:
+            of_user = [(own, fill) for own, fill in self._messages if own.get("role") == "user"]
+            own, fill = of_user[-1] if of_user else ({}, None)
+            return lambda row, given: own.get("content") if fill is None else fill(row)
+        return self._last_input
+
+    def _last_input(self, row: Row, given: Any) -> Any:
+        if isinstance(given, list):
+            messages = (each for each in reversed(given) if isinstance(each, dict) and each.get("role") == "user")
+            return next(messages, {}).get("content")
+        if given is None:
+            return None
+        return "" if any(given == row.get(column) for column in self._files) else as_text(given)
+
     def _question(self, sample: Sample) -> list[Message]:
         if self._prompt is not None:
             made: list[Message] = [{"role": "user", "content": self._prompt(sample.row)}]

@@ -6,19 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.commands.compare import (
-    CompareOptions,
-    compare_runs,
-    unlike,
-    without_data,
-)
-from holdfast.cli.commands.gate import GateOptions, gate_run
+from holdfast.cli.commands.compare import CompareOptions, compare_runs
+from holdfast.cli.commands.gate import gate_run
 from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import Run
+from holdfast.runs import GateOptions, Run
+from holdfast.runs.compare.comparability import unlike, without_data
 from holdfast.score import scorer
 from tests.unit.engine.runs import Asked, cut_after, echo, given, go, model, rows
 

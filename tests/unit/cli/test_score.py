@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.commands.run import Overrides
 from holdfast.cli.commands.score import score_run
+from holdfast.runs import Overrides
 
 BREAKS = """
 import holdfast

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from holdfast.cli.streams import CleanStream, ErrorStream
-from holdfast.printable import live_line
+from holdfast.cli.streams import ErrorStream
+from holdfast.printable import CleanStream, live_line
 
 WRITES = """
 import sys

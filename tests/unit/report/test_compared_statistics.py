@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.report import ExportLine
-from holdfast.report.compare.comparison import compare
+from holdfast.report.compare.comparison import compare_sides
 from holdfast.report.compare.gate import GateRule, judge_against
 from holdfast.report.compare.sides import SideAnswers, sides_of
 from holdfast.spec.reductions import Reduction
@@ -83,7 +83,7 @@ def assert_same(told: Summary, found: Defined, keys: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_comparison_is_that_of_the_definitions(seed: int, kind: int) -> None:
     drawn = Drawn(seed, kind)
-    (told,) = compare(*drawn.sides())
+    (told,) = compare_sides(*drawn.sides())
     found = paired.compared(drawn.first, drawn.second, drawn.groups, drawn.possible)
     if found is None:
         assert (told.difference, told.p, told.bounds, told.cautious_p) == (None, None, None, None)

@@ -16,7 +16,7 @@ from holdfast.models import Request
 from holdfast.records.samples import Answer, Sample
 from holdfast.report import ExportLine
 from holdfast.report import cells as reporting
-from holdfast.report.compare.comparison import Comparison, compare
+from holdfast.report.compare.comparison import Comparison, compare_sides
 from holdfast.report.compare.gate import GateRule, RequiredScore, judge_against, judge_level, shortcomings
 from holdfast.report.compare.leaderboard import leaderboards
 from holdfast.report.compare.sides import SideAnswers, sides_of
@@ -154,7 +154,7 @@ def test_a_comparison_pairs_keys_and_clusters_by_group(store: Path) -> None:
 
 
 def comparisons(store: Path) -> list[Comparison]:
-    return list(compare(*sides(store)))
+    return list(compare_sides(*sides(store)))
 
 
 @pytest.mark.parametrize("grouped", ["first", "second", "both"])
@@ -163,7 +163,7 @@ def test_it_is_enough_that_one_side_knows_the_groups(store: Path, grouped: str) 
         each if grouped in (each.model, "both") else msgspec.structs.replace(each, group="") for each in lines_of(store)
     ]
     first, second = sides_of("run-1", lines).values()
-    there, back = next(compare(first, second)), next(compare(second, first))
+    there, back = next(compare_sides(first, second)), next(compare_sides(second, first))
     assert there.difference is not None
     assert there.difference.groups == 6
     assert there.p == back.p == comparisons(store)[0].p

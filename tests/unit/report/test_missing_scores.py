@@ -12,7 +12,7 @@ from holdfast.models import Request
 from holdfast.pytest_plugin import assert_score
 from holdfast.records.samples import Answer, Sample
 from holdfast.report.cells import CellReport
-from holdfast.report.compare.comparison import Comparison, adjust_p_values, compare
+from holdfast.report.compare.comparison import Comparison, adjust_p_values, compare_sides
 from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
 from holdfast.report.compare.leaderboard import Board, leaderboards
 from holdfast.report.compare.sides import SideAnswers
@@ -241,7 +241,7 @@ def test_samples_weigh_equally_in_comparisons() -> None:
     lines += [line(sample, sample == "b", 1) for sample in "bc"]
     lines += [line(sample, repeat=repeat, status="failed") for sample in "bc" for repeat in range(2, 6)]
     every = [line(sample, False, repeat) for sample in "abc" for repeat in range(1, 6)]
-    (found,) = compare(side_of(every, "first"), side_of(lines, "second"))
+    (found,) = compare_sides(side_of(every, "first"), side_of(lines, "second"))
     assert (found.mean_first, found.common, found.samples) == (0.0, 7, 3)
     assert found.mean_second == pytest.approx(1.6 / 3, abs=CLOSE)
     assert found.difference is not None
@@ -278,7 +278,7 @@ def test_reduced_rows_count_samples_without_a_value(tmp_path: Path) -> None:
 
 
 def compared(first: SideAnswers, second: SideAnswers) -> Comparison:
-    (found,) = adjust_p_values(list(compare(first, second)))
+    (found,) = adjust_p_values(list(compare_sides(first, second)))
     return found
 
 
@@ -321,8 +321,8 @@ def test_whether_a_difference_depends_on_missing_scores_is_judged_after_adjustme
     first, second = side(*[False] * 8, True), with_failures([True] * 8 + [None])
     assert scipy_stats.binomtest(1, 9).pvalue == pytest.approx(0.0390625)
     assert compared(first, second).depends_on_missing is False
-    other = compare(side(*[True] * 9, run="other"), side(*[True] * 8, False))
-    found, _ = adjust_p_values([*compare(first, second), *other])
+    other = compare_sides(side(*[True] * 9, run="other"), side(*[True] * 8, False))
+    found, _ = adjust_p_values([*compare_sides(first, second), *other])
     assert found.adjusted_p == pytest.approx(2 * 2 * 0.5**8)
     assert found.depends_on_missing is True
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
 
 from holdfast.records.samples import Answer, Sample
-from holdfast.report.compare.comparison import compare
+from holdfast.report.compare.comparison import compare_sides
 from holdfast.report.compare.gate import GateRule
 from holdfast.runs import Run, find_run
 from holdfast.score import scorer
@@ -131,7 +131,7 @@ def test_equal_grades_have_an_interval_on_their_scale(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [([True, False], [False, True]), ([True, True], [False, False])])
 def test_a_difference_between_two_samples_stays_on_its_scale(values: tuple[list[bool], list[bool]]) -> None:
     """Before: -6.85 .. +5.85."""
-    (found,) = compare(side(*values[0]), side(*values[1]))
+    (found,) = compare_sides(side(*values[0]), side(*values[1]))
     assert found.difference is not None
     assert found.difference.low is not None
     assert found.difference.high is not None
@@ -145,7 +145,7 @@ def test_a_reduced_chance_is_not_tested_as_right_or_wrong() -> None:
         return [line(f"x{i}", repeat <= right, repeat) for i, right in enumerate(rights) for repeat in (1, 2, 3)]
 
     first, second = lines([0, 0, 0, 0, 0, 3, 3, 0]), lines([1, 1, 1, 1, 1, 0, 0, 0])
-    (found,) = compare(side_of(first, reduce="pass@2"), side_of(second, reduce="pass@2"))
+    (found,) = compare_sides(side_of(first, reduce="pass@2"), side_of(second, reduce="pass@2"))
     assert found.difference is not None
     assert found.difference.mean == pytest.approx((5 * 2 / 3 - 2) / 8)
     assert found.test == "permutation"

@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
 from holdfast.report.cells import agreements, judges_of, panels
-from holdfast.report.compare.comparison import adjust_p_values, compare, differing_scorers
+from holdfast.report.compare.comparison import adjust_p_values, compare_sides, differing_scorers
 from holdfast.report.compare.gate import GateRule, judge_against, judge_level
 from holdfast.report.compare.leaderboard import leaderboards
 from holdfast.report.compare.sides import SideAnswers, choose_measures, sides_of
@@ -38,7 +38,7 @@ def side_of(
 
 
 def test_labels_are_compared_without_numbers() -> None:
-    (found,) = adjust_p_values(list(compare(side("a", "b", "b"), side("a", "c", "b"))))
+    (found,) = adjust_p_values(list(compare_sides(side("a", "b", "b"), side("a", "c", "b"))))
     assert (found.common, found.ties, found.p, found.adjusted_p, found.difference) == (3, 2, None, None, None)
     assert [(each.before, each.after) for each in found.changed] == [("b", "c")]
 
@@ -46,14 +46,14 @@ def test_labels_are_compared_without_numbers() -> None:
 def test_a_label_among_numbers_is_left_out_and_told_and_so_is_a_number_beyond_measure() -> None:
     """The numbers are what a report has the mean of: they must not vanish from comparisons and gates."""
     mine, theirs = side(0.5, 1.0, "unreadable", 10**400, 1e200), side(0.0, 0.0, 0.0, 0.0, 0.0)
-    (found,) = compare(theirs, mine)
+    (found,) = compare_sides(theirs, mine)
     assert (found.common, found.mean_second, found.missing_second) == (2, 0.75, {"no_score": 2, "label": 1})
     assert outcome(mine, GateRule(at_least=0.0)) == "missing"
 
 
 def test_without_a_common_key_there_is_no_number() -> None:
     first, second = side(True), sides_of("r", [line("y", True)])["t", "m"]
-    (found,) = compare(first, second)
+    (found,) = compare_sides(first, second)
     assert (found.common, found.only_first, found.only_second, found.p, found.test) == (0, 1, 1, None, "")
 
 
@@ -61,7 +61,7 @@ def test_the_reason_why_a_key_has_no_value_is_that_of_its_own_side() -> None:
     lines = [line("a", True), line("b", status="failed"), line("c", status="unfinished"), line("d", None)]
     second = sides_of("r", [*lines, line("e", {"failure": {"message": "broke"}})])["t", "m"]
     first = sides_of("r", [line(each, True) for each in "abcdefg"])["t", "m"]
-    (found,) = compare(first, second)
+    (found,) = compare_sides(first, second)
     assert (found.common, found.only_first, found.missing_first) == (1, 2, {})
     assert found.missing_second == {"failed": 1, "unfinished": 1, "no_score": 1, "scorer_failed": 1}
 
@@ -69,16 +69,16 @@ def test_the_reason_why_a_key_has_no_value_is_that_of_its_own_side() -> None:
 def test_what_only_one_side_was_to_answer_is_not_missing() -> None:
     first = sides_of("r", [line("a", True), line("b", status="failed")])["t", "m"]
     second = sides_of("r", [line("a", True), line("c", status="unfinished")])["t", "m"]
-    (found,) = compare(first, second)
+    (found,) = compare_sides(first, second)
     assert (found.only_first, found.only_second, found.missing_first, found.missing_second) == (1, 1, {}, {})
 
 
 def test_right_or_wrong_with_repeats_is_no_matter_for_mcnemars_test() -> None:
     """It would count a sample by the sign of its difference, and the table shows the difference itself."""
     several = [sides_of("r", [line(x, x == y, r) for x in "abc" for r in (1, 2)])["t", "m"] for y in "ab"]
-    (found,) = compare(*several)
+    (found,) = compare_sides(*several)
     assert (found.test, found.samples, found.common) == ("permutation", 3, 6)
-    (found,) = compare(side(True, False), side(True, True))
+    (found,) = compare_sides(side(True, False), side(True, True))
     assert found.test == "mcnemar"
 
 

@@ -250,8 +250,8 @@ def test_a_note_for_a_run_that_ends_while_it_waits_is_written_all_the_same(
         found = standing_of(run)
         return type("Live", (), {"held": True, "lease": found.lease}) if next(live, False) else found
 
-    monkeypatch.setattr("holdfast.cli.commands.control.standing_of", standing)
-    monkeypatch.setattr("holdfast.cli.commands.control.send_control_request", lambda *_: None)
+    monkeypatch.setattr("holdfast.runs.requests.standing_of", standing)
+    monkeypatch.setattr("holdfast.runs.requests.send_control_request", lambda *_: None)
     note_run("done", "kept", str(tmp_path))
     assert noted(tmp_path, "done") == ["kept"]
     assert place.run_id == "done"

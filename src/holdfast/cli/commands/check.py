@@ -15,14 +15,13 @@ import msgspec
 
 from holdfast.cli.adhoc import naming_options, refuse_data_file
 from holdfast.cli.commands.cost import estimate_lines
-from holdfast.cli.commands.run import Overrides, load_spec, resolve_run
 from holdfast.cli.output import hanging, print_json, print_line, warn
 from holdfast.engine.budget import output_limit
 from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import content_text, counted, lines_of, short
-from holdfast.runs import Given
+from holdfast.runs import Given, Overrides, load_spec, resolve_run
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import estimate, read_prompts
 from holdfast.runs.execution.preparation import check_servers

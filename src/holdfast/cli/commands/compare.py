@@ -1,38 +1,30 @@
-"""`compare`: what changed between runs, or between the models and variants of one.
-
-Also what `compare`, `leaderboard` and `gate` share: opening runs, and whether they can be compared at all. Two runs are
-comparable if rows with the same id are equal and scorers with the same name are the same.
-"""
+"""`compare`: what changed between runs, or between the models and variants of one."""
 
 import contextlib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
-from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of, counted, describe_methods, first_line, format_interval, format_number
-from holdfast.report.compare.comparison import (
-    Adjustment,
+from holdfast.report import (
     Comparison,
-    adjust_p_values,
-    compare,
-    differing_scorers,
-    family_size,
+    Grid,
+    count_of,
+    counted,
+    describe_methods,
+    first_line,
+    format_interval,
+    format_number,
+    readable_input,
+    value_text,
 )
-from holdfast.report.compare.sides import CellName, Side, SideAnswers, pairs_between, pairs_within
-from holdfast.runs import Run
-from holdfast.runs.store.lookup import not_started_error
-from holdfast.spec import Reduction, nearest
+from holdfast.runs import Run, comparison_of
 
 _TITLES = ("task", "first", "second", "scorer")
 _STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
 _EXCERPT = 70
 _CHANGED = 5
-_ADJUSTMENTS = {"holm", "bh"}
 _REASONS = {
     "label": "with a label instead",
     "no_score": "no score",
@@ -51,41 +43,16 @@ class CompareOptions(msgspec.Struct, frozen=True):
 
 
 def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
-    if options.adjust not in _ADJUSTMENTS:
-        raise UsageError(f"--adjust {options.adjust}: there is no such method{nearest(options.adjust, _ADJUSTMENTS)}")
     with opened_runs(names, store) as runs:
-        sides = all_sides(runs, options.evaluation)
-        first, *others = sides
-        pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
-        every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare(*pair)]
-        found = [
-            each
-            for each in every
-            if options.scorer in (None, each.scorer) or each.scorer.startswith(f"{options.scorer} ")
-        ]
-        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
-        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
-        doubts += without_groups(runs)
-        doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
-    if not found and options.scorer is not None:
-        raise UsageError(f"--scorer {options.scorer}: nothing to compare under that name; leave it out to see all")
-    if not found and len(names) == 1:
-        other = f"name a second run: holdfast compare {names[0]} OTHER"
-        raise UsageError(f"{names[0]} has one model for each task and no variants; {other}")
-    if not found:
-        raise UsageError(
-            f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
-        )
-    family = family_size(found)
-    found = adjust_p_values(found, cast(Adjustment, options.adjust))
+        questions = _CHANGED if options.limit is None and not as_json else options.limit
+        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, questions)
     if as_json:
-        limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
-        about = {"comparable": not reasons, "warnings": doubts, "adjusted": options.adjust, "family": family}
-        print_json({"comparisons": limited, **about})
+        limited = (msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found.comparisons)
+        print_json(msgspec.structs.replace(found, comparisons=tuple(limited)))
         return
-    for doubt in doubts:
+    for doubt in found.warnings:
         warn(doubt)
-    _print_comparisons(found, options, family)
+    _print_comparisons(found.comparisons, options, found.family)
 
 
 def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, family: int) -> None:
@@ -108,25 +75,6 @@ def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, fam
             )
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
-
-
-def _describe_unmatched(
-    runs: Sequence[Run], sides: Sequence[Mapping[CellName, SideAnswers]], compared: set[tuple[Side, Side]]
-) -> Iterator[str]:
-    """What the table leaves out, because only one of two runs has it."""
-    for run, other in zip(runs[1:], sides[1:], strict=True):
-        pairs = list(pairs_between(sides[0], other))
-        for own, every, matched in (
-            (runs[0], sides[0], {first.side for first, _ in pairs}),
-            (run, other, {second.side for _, second in pairs}),
-        ):
-            names = [f"{each.side.task} with {each.side.model}" for each in every.values() if each.side not in matched]
-            if names:
-                yield f"{runs[0].run_id} and {run.run_id}: only {own.run_id} has {', '.join(names)}; not compared"
-        for first, second in pairs:
-            if (first.side, second.side) not in compared:
-                place = f"{first.side.task} with {second.side.model}"
-                yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
 
 
 def _common_model(each: Comparison) -> str:
@@ -231,6 +179,11 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
+        question, target = readable_input(shift), value_text(shift.target)
+        if question:
+            print_line(f"    question: {first_line(question, _EXCERPT)}")
+        if target is not None:
+            print_line(f"    target: {first_line(target, _EXCERPT)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
@@ -240,67 +193,6 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
 
 @contextlib.contextmanager
 def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
-    """Open runs for a `with` block. Raises UsageError for a run that has not begun, because it has no scores, and
-    DamagedError for a damaged one, because a verdict on it could be wrong.
-    """
+    """Open runs for a `with` block."""
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(run_to_show(name, store)) for name in names]
-        for run in runs:
-            run.require_whole()
-            if not run.has_begun:
-                raise not_started_error(run.place)
-        yield runs
-
-
-def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, SideAnswers]]:
-    """The answers of each run by cell. Each task gets the reducers of all runs: they only read scores."""
-    reductions: dict[str, dict[Reduction, None]] = {}
-    for run in runs:
-        for task, several in run.reductions().items():
-            reductions.setdefault(task, {}).update(dict.fromkeys(several))
-    how = {task: tuple(several) for task, several in reductions.items()}
-    ids = [run.run_id for run in runs]
-    # Two runs may have the same id in different experiments.
-    names = [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
-    return [run.sides(name, evaluation, how) for name, run in zip(names, runs, strict=True)]
-
-
-def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
-    """Why two runs are not comparable, one sentence per reason; empty if they are.
-
-    Reasons are rows that differ, and scorers that differ under the same name (only `scorers`, if given).
-    """
-    found = []
-    mine, theirs = first.row_digests(), second.row_digests()
-    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
-    both = f"{first.run_id} and {second.run_id} are not comparable"
-    if other:
-        found.append(f"{both} on {counted(other, 'sample')}: rows with the same id differ")
-    names = differing_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
-    for name in names:
-        if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
-            again = f"to score one of them again: {first.place.command('score')}"
-            found.append(f"{both} by {name}: the scorers differ in code, arguments or judges; {again}")
-    return found
-
-
-def without_data(runs: Sequence[Run]) -> Iterator[str]:
-    """Warn of runs without stored rows: whether they answered the same questions is not known."""
-    for run in runs if len(runs) > 1 else ():
-        if not run.holds_data():
-            why = "whether rows with the same id differ is not known"
-            yield f"{run.run_id} does not hold its data (record_data is off): {why}"
-
-
-def without_groups(runs: Sequence[Run]) -> Iterator[str]:
-    """Warn of runs for which the groups of samples are not known."""
-    for run in runs:
-        yield from (f"{run.run_id}: {task}: {why}" for task, why in run.unknown_groups().items())
-
-
-def unfinished(runs: Sequence[Run]) -> Iterator[str]:
-    """Warn of runs that have not completed."""
-    for run in runs:
-        status, _ = run.status()
-        if status != "completed":
-            yield f"{run.run_id} is {status}: only finished samples count"
+        yield [stack.enter_context(run_to_show(name, store)) for name in names]

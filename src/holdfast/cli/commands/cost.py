@@ -4,13 +4,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from holdfast.cli.commands.run import Overrides, load_spec
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, dollars, short, sum_costs, unpriced_line
-from holdfast.runs import Given, default_store
+from holdfast.runs import Given, Overrides, default_store, load_spec
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import Estimate, Range, estimate, load_observed_usage
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
+from holdfast.cli.commands.compare import opened_runs
 from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of, counted, describe_methods, format_interval, format_number
-from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
+from holdfast.report import Grid, count_of, describe_methods, format_interval, format_number
+from holdfast.report.compare.leaderboard import Board, Ranked
 from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
+from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
@@ -35,37 +36,13 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
     if options.format not in _FORMATS:
         raise UsageError(f"--format {options.format}: there is no such leaderboard{nearest(options.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
-        sides = all_sides(runs, options.evaluation)
-        costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
-        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
-        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
-        doubts += without_groups(runs)
-    found = list(leaderboards(sides, costs, options.task, options.scorer))
-    if not found:
-        known = {task for each in sides for task, _ in each}
-        if options.task is not None and options.task not in known:
-            raise UsageError(f"--task {options.task}: there is no such task{nearest(options.task, known)}")
-        if options.scorer is not None:
-            raise UsageError(f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all")
-        raise UsageError(f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank")
-    alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
-    doubts += [f"{each}: no key has a score of every model, so they are not compared" for each in alone]
-    for board in found:
-        leaders = [each for each in board.ranked if each.rank == 1 and each.missing]
-        if leaders and len(board.ranked) > 1:
-            names_of = ", ".join(f"{each.model} ({each.missing} without a score)" for each in leaders)
-            doubts.append(f"{board.task} {board.scorer}: in the lead with missing scores: {names_of}")
-        if board.undecided:
-            pairs = counted(board.undecided, "pair")
-            doubts.append(f"{board.task} {board.scorer}: {pairs} of models share a rank because of missing scores")
-    left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
-    doubts += [f"{board}: {name} has no score, so it has no rank" for board, name in left]
+        found = leaderboard_of(runs, options.task, options.scorer, options.evaluation)
     if options.format == "json":
-        print_json({"boards": found, "comparable": not reasons, "warnings": doubts})
+        print_json(found)
         return
-    for doubt in doubts:
+    for doubt in found.warnings:
         warn(doubt)
-    _print(found, options.format, several=len(names) > 1)
+    _print(found.boards, options.format, several=len(names) > 1)
 
 
 def _print(found: Sequence[Board], form: str, several: bool) -> None:

@@ -5,7 +5,6 @@ mirror or from a copy of its folder, remove old runs.
 import os
 import re
 import shlex
-import shutil
 import warnings
 
 import msgspec
@@ -13,16 +12,13 @@ import msgspec
 from holdfast.cli.errors import explain, explain_os_error
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.progress import spinner
-from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
-from holdfast.journal import is_url, verify
-from holdfast.records import check_fact
+from holdfast.errors import DamageWarning, HoldfastError, UsageError
+from holdfast.journal import is_url
 from holdfast.report import Grid, counted, duration, human_bytes
 from holdfast.runs import RunLocation, default_store, find_run
-from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.recoverable import damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import RecoveryOptions, recover
-from holdfast.runs.mirror.remote import fetch_all, find_in_mirror
-from holdfast.runs.store.damage import check_every_byte
+from holdfast.runs.mirror.remote import find_in_mirror
 from holdfast.runs.store.doctor import examine
 from holdfast.runs.store.doctor import fix as fix_finding
 from holdfast.runs.store.lookup import finish_removals, folders_in
@@ -36,8 +32,7 @@ from holdfast.runs.store.retention import (
     select_in_mirror,
     with_mirror,
 )
-from holdfast.runs.verification import ScoresChecked, check_content, check_index, check_scores
-from holdfast.state import standing_of
+from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 
 _DIFFERENCES_SHOWN = 50
 _SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
@@ -51,56 +46,29 @@ def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False
     """Check a run; return 5 if it is damaged. Fetches every object of a run in a mirror: a cache proves nothing."""
     where = store or default_store()
     if not is_url(name) and not is_url(where):
-        return _verify(find_run(where, name), [], as_json, scores)
-    _, place = find_in_mirror(where, name)
-    with spinner("fetching from the mirror") as spin:
-        folder, wrong = fetch_all(place, spin.update)
-    try:
-        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json, scores)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _verify(place: RunLocation, wrong: list[str], as_json: bool, scores: bool) -> int:
-    with spinner("verifying the journal") as reading:
-        found = verify(place.journal, progress=reading.update, check=check_fact)
-    with spinner("verifying plan, data and files"):
-        standing = standing_of(place.folder)  # before reading: a live writer may append to the journal meanwhile
-        errors = [*wrong, *found.errors]
-        try:
-            fold = read_fold(place)
-            errors += check_every_byte(place, fold, found.last_n, standing)
-            errors += check_content(place, fold)
-        except DamagedError as error:
-            errors += [str(error)] if str(error) not in errors else []
-    checked = None
-    if scores:
-        with spinner("rebuilding the index and rescoring"):
-            checked = check_scores(place)
-    index: list[str] = []
-    if not place.url and not errors:  # a fetched copy has no index; a damaged journal proves nothing about one
-        with spinner("comparing the index with the journal"):
-            index = check_index(place, is_wrong=checked is not None and bool(checked.differences))
-    if as_json:
-        scores_part = {} if checked is None else {"scores": checked}
-        is_right = not index and (checked is None or not checked.differences)
-        judged = {"errors": errors, "index": index, "ok": not errors and is_right}
-        print_json({**msgspec.to_builtins(found), **judged, **scores_part})
+        place = find_run(where, name)
+        found = verify_files(place, scores=scores, stage=spinner)
     else:
-        for warning in found.warnings:
+        _, place = find_in_mirror(where, name)
+        found = verify_mirrored(place, scores=scores, stage=spinner)
+    journal, checked = found.journal, found.scores
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for warning in journal.warnings:
             print_line(f"warning: {warning}")
-        for line in errors:
+        for line in found.errors:
             print_line(f"error: {line}", style="red")
-        if found.keys:
-            print_line(f"keys affected: {', '.join(found.keys[:20])}")
-        verdict = "no damage" if not errors else f"damaged: {counted(len(errors), 'error')}, listed above"
-        size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
+        if journal.keys:
+            print_line(f"keys affected: {', '.join(journal.keys[:20])}")
+        verdict = "no damage" if not found.errors else f"damaged: {counted(len(found.errors), 'error')}, listed above"
+        size = f"{counted(journal.records, 'record')} in {counted(journal.segments, 'segment')}"
         print_line(f"{place.run_id}: {size}: {verdict}.")
-        for line in index:
+        for line in found.index:
             print_line(f"error: {line}", style="red")
         if checked is not None:
             _print_score_check(place, checked)
-    return 5 if errors or index or (checked is not None and checked.differences) else 0
+    return 0 if found.ok else 5
 
 
 def _print_score_check(place: RunLocation, checked: ScoresChecked) -> None:

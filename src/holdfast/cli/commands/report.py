@@ -121,7 +121,7 @@ def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpti
 
 def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str, image: str) -> Iterable[Plot]:
     every = [
-        (report, counting(run.lines(evaluation), "reading", run.planned_count()))
+        (report, counting(run.lines(evaluation, asked=False), "reading", run.planned_count()))
         for run, report in zip(runs, reports, strict=True)
     ]
     return draw(collect_plot_data(every), image)

@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -19,12 +19,13 @@ from holdfast.cli.output import hanging, jobs_line, print_line, print_table, war
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError, SpecError
+from holdfast.errors import HoldfastError
 from holdfast.journal import is_url
 from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Given,
     Observe,
+    Overrides,
     Retry,
     Run,
     RunLocation,
@@ -32,32 +33,19 @@ from holdfast.runs import (
     default_store,
     execute,
     extend,
-    find_run,
+    left_without_failures,
+    load_spec,
     new_run_location,
+    resolve_run,
 )
-from holdfast.runs.execution.preparation import find_modules_beside
-from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
+from holdfast.runs.execution.resume import read_story, stored_spec
 from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.fork import Fork, is_fork_of
-from holdfast.runs.mirror.claim import restore_from_mirror
+from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
 from holdfast.runs.mirror.recovery import check_mirror, restore_into
-from holdfast.runs.store.damage import require_started
-from holdfast.runs.store.lookup import newest_runs, runs_in, suggest_resume_command
-from holdfast.runs.store.trust import executed_by, require_trust
+from holdfast.runs.store.lookup import newest_runs, suggest_resume_command
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
-from holdfast.spec import (
-    Selection,
-    Spec,
-    build_spec,
-    change_spec,
-    fill_environment,
-    find_differences,
-    find_warnings,
-    read_spec,
-    refused_changes,
-    select,
-)
+from holdfast.spec import Spec, find_differences, find_warnings, refused_changes
 
 _RUNS_LOOKED_AT = 20
 _REPORTED_ELSEWHERE = (
@@ -75,15 +63,6 @@ _WITHOUT_DATA = "the run can continue only while its data files exist unchanged,
 
 Work = Callable[[Given, Observe], Awaitable[RunOutcome]]
 """Starts, resumes or extends a run."""
-
-
-class Overrides(msgspec.Struct, frozen=True):
-    """What the command line changes in a spec, or selects of it."""
-
-    sets: Sequence[str] = ()
-    selection: Selection = Selection()
-    trust: bool = False
-    """Whether the user trusts the author of the spec that is stored in the run."""
 
 
 def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Overrides) -> int:
@@ -139,12 +118,9 @@ def resume_run(name: str, path: str | None, store: str | None, overrides: Overri
 def retry_run(name: str, store: str | None, overrides: Overrides, retry: Retry) -> int:
     """Give failed samples, all or some, new attempts; unfinished samples are answered as well."""
     place, given = resolve_run(name, None, store, overrides)
-    fold = Reading(place).fold
-    # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
-    is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())
-    if retry == Retry() and not fold.failed.count and not is_repeated:
-        left = counted(fold.unfinished, "unfinished sample")
-        rest = f" To answer the {left}: {place.command('resume')}" if fold.unfinished else ""
+    if retry == Retry() and (unfinished := left_without_failures(place)) is not None:
+        left = counted(unfinished, "unfinished sample")
+        rest = f" To answer the {left}: {place.command('resume')}" if unfinished else ""
         print_line(f"{place.run_id} has no failed samples: nothing was retried.{rest}")
         return 0
     return _execute(given, place, overrides, retry)
@@ -162,11 +138,9 @@ def fork_run(
     """Fork a run and execute the fork. With the --id of a fork that exists, resume it; without --id, make a new one."""
     parent, given = resolve_run(name, path, store, overrides, forked=run_id)
     place = new_run_location(given, parent.store, run_id)
-    if run_id is not None and not dry:
-        restore_from_mirror(given.spec.mirror, place, warn)
-        if is_fork_of(parent, place):
-            sys.stderr.write(f"{place.run_id} is a fork of {parent.run_id} already; resuming it\n")
-            return _execute(given, place, overrides)
+    if run_id is not None and not dry and is_made_fork(parent, place, given, warn):
+        sys.stderr.write(f"{place.run_id} is a fork of {parent.run_id} already; resuming it\n")
+        return _execute(given, place, overrides)
     with Run(parent) as run:
         jobs = run.jobs()
     if jobs:
@@ -180,8 +154,8 @@ def fork_run(
 
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     """Print what the fork will reuse and cost before the run exists, so that the user can still stop it."""
-    try:
-        forecast = await fork.forecast()
+
+    def announce(forecast: Forecast) -> None:
         sent = f"sends about {counted(forecast.requests, 'request')}"
         parts = [f"reuses {counted(forecast.reused, 'step')}", sent, f"about {short(forecast.tokens)} tokens"]
         if forecast.dollars is not None:
@@ -192,41 +166,8 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
         sys.stderr.write(f"the fork of {parent} {', '.join(parts)}; {answered}\n")
         if fork.doubt:
             warn(fork.doubt)
-        if not dry:
-            await fork.make()
-    finally:
-        await fork.drop()  # removes an incomplete fork; a complete one has been renamed to its final folder
 
-
-def resolve_run(
-    name: str, path: str | None, store: str | None, overrides: Overrides, forked: str | None = None
-) -> tuple[RunLocation, Given]:
-    """Find a run and the spec to continue it with: the one in a file, or the run's own if this user trusts it.
-
-    `forked`: the id of the run's fork. `latest` and prefixes do not match it: they mean the same run before and after
-    the fork is made.
-    """
-
-    def search(store: str) -> Iterator[RunLocation]:
-        return (place for place in runs_in(store) if place.run_id != forked or name == forked)
-
-    place = find_run(store or default_store(), name, search)
-    fold, uid = read_story(place)
-    require_started(place, fold)
-    if path is not None:
-        spec = load_spec(path, overrides)
-        return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
-    source = fold.story.started.source if fold.story.started else ""
-    require_trust(place, uid, executed_by(stored_spec(fold), source), given=overrides.trust)
-    for assignment in overrides.sets:
-        if assignment.startswith("defaults."):
-            raise SpecError(
-                f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
-            )
-    fill_environment(fold.story.spec, overrides.sets)
-    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
-    find_modules_beside(source, spec)
-    return place, Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
+    await make_fork(fork, announce, dry=dry)
 
 
 def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Given:
@@ -240,15 +181,6 @@ def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Give
     for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
         warn(f"{path}: {doubt}" if path is not None else doubt)
     return given
-
-
-def load_spec(path: str, overrides: Overrides) -> Spec:
-    """Read a spec file, with the assignments and the selection of the command line applied."""
-    raw = read_spec(path)
-    fill_environment(raw, overrides.sets)
-    spec = select(build_spec(raw, path, overrides.sets), overrides.selection)
-    find_modules_beside(path, spec)
-    return spec
 
 
 def _execute(given: Given, place: RunLocation, overrides: Overrides, retry: Retry | None = None) -> int:

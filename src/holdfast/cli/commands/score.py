@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.cli.commands.control import write_request
-from holdfast.cli.commands.run import Overrides, have_scorers_failed, resolve_run
+from holdfast.cli.commands.run import have_scorers_failed
 from holdfast.cli.output import hanging, print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.cli.run_argument import run_to_read
@@ -21,14 +20,24 @@ from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
-from holdfast.runs import Given, Run, RunLocation, default_store, find_run
+from holdfast.runs import Given, Overrides, Run, RunLocation, default_store, find_run, resolve_run
 from holdfast.runs.control import ControlRequest
-from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers
+from holdfast.runs.requests import write_request
+from holdfast.runs.scoring import (
+    Edit,
+    Scored,
+    Trial,
+    edited,
+    require_scorers,
+    resolve_scorers,
+    score,
+    try_scorers,
+    with_scorers,
+)
 from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
 from holdfast.runs.store.lookup import suggest_resume_command
-from holdfast.score import ANOMALIES_VERSION, Scorer, as_number, resolve
-from holdfast.score.resolution import scorers_in
-from holdfast.spec import TEXT_BYTES_MAX, Spec, parse_yaml
+from holdfast.score import ANOMALIES_VERSION, as_number
+from holdfast.spec import Spec
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
@@ -42,10 +51,8 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None, 
     """Record an evaluation, or continue one that was interrupted."""
     place, given = resolve_run(name, None, store, overrides)
     if entries:
-        given = with_scorers(given, find_scorers(entries))
-    elif not any(task.scorers for task in given.spec.tasks):
-        # Scorers that a Python program passed as functions are not stored, so there is nothing to call here.
-        raise UsageError(f"{place.run_id} stores no scorers; name some: {place.command('score')} --scorers FILE|NAME")
+        given = with_scorers(given, resolve_scorers(entries))
+    require_scorers(place, given)
     work = partial(_score, given, place, label)
     return run_stoppable(work, partial(_print_scored, given.spec), "interrupted before anything was scored")
 
@@ -104,7 +111,7 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, override
         raise UsageError("--watch needs a file: add --scorers my_scorers.py")
     place, given = resolve_run(name, None, store, overrides)
     with Run(place) as run:
-        before: Values = {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
+        before: Values = {line.key: dict(line.scores) for line in run.lines(asked=False) if line.status == "finished"}
     seen: list[float] = []
     print_line(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
     try:
@@ -120,43 +127,12 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, override
         return 0
 
 
-def find_scorers(entries: Sequence[str]) -> list[Scorer]:
-    """Resolve the values of --scorers: names or `{name: arguments}` as in a spec, Python files, or YAML files that hold
-    a list of scorers as a spec does.
-    """
-    found: list[Scorer] = []
-    for entry in entries:
-        if entry.endswith(".py"):
-            found += scorers_in(entry)
-        elif entry.endswith((".yaml", ".yml")):
-            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_read_list(entry))]
-        else:
-            scorer: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
-            found.append(resolve(scorer, "--scorers"))
-    names = [scorer.name for scorer in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
-    return found
-
-
-def _read_list(path: str) -> list[Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
-    if not isinstance(listed, list) or not listed:
-        raise UsageError(f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec")
-    return listed
-
-
 def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before: Values) -> Values:
     """Score once and print what changed. A file with an error is reported, and tried again when it is saved."""
     print_line("")
     print_line(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
-        trials = asyncio.run(try_scorers(place, given, find_scorers(entries)))
+        trials = asyncio.run(try_scorers(place, given, resolve_scorers(entries)))
     except HoldfastError as error:
         for line in lines_of(hanging(str(error))):
             print_line(line, "red")

@@ -22,11 +22,9 @@ from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
 from holdfast.journal import blob_size
-from holdfast.records import MARKS
 from holdfast.report import (
     ExportLine,
     anomaly_lines,
-    choose,
     cost_sentences,
     counted,
     dollars,
@@ -37,18 +35,20 @@ from holdfast.report import (
     group_lines,
     left_out_lines,
     marked_lines,
+    readable_input,
     retry_lines,
     shortened,
     status_text,
     tokens,
+    value_text,
 )
 from holdfast.report import KeyFilter as WantedKeys
-from holdfast.report.formats import ExportSource, find_format, formats_of
+from holdfast.report.formats import find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines
 from holdfast.report.story_lines import story_lines
-from holdfast.runs import Run, RunLocation, RunSummary
+from holdfast.runs import Export, RunLocation, RunSummary, lines_to_export
+from holdfast.runs import select_lines as _select_lines
 from holdfast.runs.summary import MirrorProgress
-from holdfast.score import KINDS
 from holdfast.spec import nearest
 from holdfast.state import standing_of
 
@@ -127,21 +127,30 @@ def print_profile(name: str, store: str | None, as_json: bool) -> None:
         print_line(line)
 
 
-def print_chosen(
-    name: str, chosen: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
-) -> None:
+class ListOptions(msgspec.Struct, frozen=True):
+    """How to list samples: at most `limit`, with these columns of their rows."""
+
+    limit: int
+    columns: tuple[str, ...] = ()
+    evaluation: str = ""
+
+
+def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str | None, as_json: bool) -> None:
+    limit = options.limit
     with run_to_read(name, store) as run:
-        found = list(itertools.islice(_select_lines(run, run.lines(evaluation), chosen), limit + 1))
+        run.row_columns(options.columns)
+        lines = run.lines(options.evaluation, options.columns)
+        found = list(itertools.islice(_select_lines(run, lines, chosen), limit + 1))
         place = run.place
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
         return
     for line in found[:limit]:
-        text = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         print_line(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
-        print_line(f"  {first_line(text, 200)}")
+        for label, text in _sample_texts(line):
+            print_line(f"  {label}: {first_line(text, 200)}")
         for kind, shown in line.anomalies.items():
             print_line(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
@@ -153,6 +162,21 @@ def print_chosen(
             f"… and more; to list up to {10 * limit}, add --limit {10 * limit}. "
             f"The history of one: {place.command('show', found[0].key)}"
         )
+
+
+def _sample_texts(line: ExportLine) -> Iterator[tuple[str, str]]:
+    """What was asked and what came of it, each with a label. What is not recorded is left out."""
+    question = readable_input(line)
+    if question:
+        yield "question", question
+    if line.target is not None:
+        yield "target", value_text(line.target) or ""
+    for name, value in (line.row or {}).items():
+        yield f"row.{name}", value_text(value) or ""
+    if line.error is not None:
+        yield "error", f"{line.error.kind}: {line.error.message}"
+    elif line.output is not None:
+        yield "answer", line.output
 
 
 def _in_flight(place: RunLocation) -> Iterator[str]:
@@ -211,6 +235,8 @@ class ExportOptions(msgspec.Struct, frozen=True):
     output: str | None
     events: bool
     evaluation: str = ""
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows; see `parse_columns`."""
 
 
 def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
@@ -223,13 +249,11 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
     if not found.is_text and output is None:
         raise UsageError(f"--format {format} is not text: name a file with --output")
     with run_to_read(name, store) as run:
-        every = run.lines(options.evaluation)
-        if output is not None:
-            every = counting(every, "exporting", run.planned_count())
-        lines: Iterator[ExportLine] = _select_lines(run, every, chosen)
-        if options.events:
-            lines = run.events(lines)
-        source = ExportSource(partial(run.scorers, options.evaluation), partial(run.score_kinds, options.evaluation))
+        wanted = Export(output or "", format, options.events, options.evaluation, chosen, options.columns)
+        total = run.planned_count()
+        lines, source = lines_to_export(
+            run, wanted, lambda every: every if output is None else counting(every, "exporting", total)
+        )
         if not found.is_text and output is not None:
             found.load()(lines, output, source)
             report_written(output)
@@ -238,24 +262,3 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
             warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
         with end_quietly(), opened(output, _ESCAPES[found.escapes]) as out:
             found.load()(lines, out, source)
-
-
-def _select_lines(run: Run, lines: Iterator[ExportLine], chosen: WantedKeys) -> Iterator[ExportLine]:
-    """Filter lines. Raises UsageError for a task, model or kind of failure that the run does not have."""
-    cells = list(run.cells()) if chosen.tasks or chosen.models or chosen.kinds else []
-    for name in chosen.anomalies:
-        if name not in (*KINDS, *MARKS):
-            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
-    for option, names, known in (
-        ("--task", chosen.tasks, {cell.task for cell in cells}),
-        ("--model", chosen.models, {cell.model for cell in cells}),
-        ("--kind", chosen.kinds, {kind for cell in cells for kind in cell.failures}),
-    ):
-        for name in names:
-            if name not in known:
-                hint = nearest(name, known) if known else "; no sample failed"
-                raise UsageError(f"{option} {name}: {run.place.run_id} has none{hint}")
-    try:
-        return choose(lines, chosen)
-    except ValueError as error:
-        raise UsageError(f"--grep: {error}") from error

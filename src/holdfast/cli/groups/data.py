@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import Evaluation, Events, Json, RunToRead, Sets, Spec, StoreToRead
+from holdfast.cli.app import Columns, Evaluation, Events, Json, RunToRead, Sets, Spec, StoreToRead
 
 
 def export(
@@ -27,6 +27,7 @@ def export(
     anomaly: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="Only the answers with this anomaly. Repeatable.")
     ] = None,
+    columns: Columns = "",
     evaluation: Evaluation = "",
     store: StoreToRead = None,
 ) -> None:
@@ -38,23 +39,29 @@ def export(
 
     JSONL: a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
     finish_reason and tool_calls come from the model. scores_edited has the history of scores that were set by hand.
-    group is the row's value in the column that dataset.group names.
+    group is the row's value in the column that dataset.group names. Last come input (the row's input column, else the
+    prompt), target, prompt (the rendered last user message) and row (the columns that --columns chose). They are null
+    with record_data: false.
 
     CSV and Parquet: each scorer has a column, score_errors has the scorers that failed and why, and edited the scores
-    that were set by hand and their authors. CSV is for spreadsheets: a text that could be a formula (it begins with =,
-    +, - or @, and is no number) gets a leading quote. Parquet has typed columns, and needs --output and
-    holdfast[parquet].
+    that were set by hand and their authors. Last come input, target and prompt, then a column row.NAME for each column
+    that --columns chose. A scorer with the name of another column gets the prefix "score.".
+
+    CSV is for spreadsheets: a text that could be a formula (it begins with =, +, - or @, and is no number) gets a
+    leading quote. Parquet has typed columns, and needs --output and holdfast[parquet].
 
     --events adds two fields to each line of JSONL: events, the records of the key's steps (docs/format.md), and
     messages, the last conversation with the model. It streams, whatever the size of the run.
     """
     from holdfast.cli.commands.show import ExportOptions, export_run
-    from holdfast.report import KeyFilter
+    from holdfast.report import KeyFilter, parse_columns
 
     chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
     )
-    export_run(name, ExportOptions(format, output, events, evaluation), store, chosen)
+    export_run(
+        name, ExportOptions(format, output, events, evaluation, parse_columns(columns.split(","))), store, chosen
+    )
 
 
 def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".") -> None:
@@ -84,6 +91,6 @@ def check(
     it does not respond or rejects the key, a warning if it does not list the model.
     """
     from holdfast.cli.commands.check import check_spec
-    from holdfast.cli.commands.run import Overrides
+    from holdfast.runs import Overrides
 
     raise typer.Exit(check_spec(spec, Overrides(sets or []), servers, as_json))

@@ -22,7 +22,7 @@ def replay(
     No request is sent.
     """
     from holdfast.cli.commands.check import replay_sample
-    from holdfast.cli.commands.run import Overrides
+    from holdfast.runs import Overrides
 
     raise typer.Exit(replay_sample(name, key, spec, store, Overrides(trust=trust), pdb))
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.app import (
+    Columns,
     Evaluation,
     Experiment,
     Json,
@@ -59,7 +60,8 @@ def run(
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.commands.run import Overrides, resolve_spec, run_spec
+    from holdfast.cli.commands.run import resolve_spec, run_spec
+    from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
     texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
@@ -94,6 +96,7 @@ def show(
         list[str] | None, typer.Option(metavar="KIND", help="List the answers with this anomaly. Repeatable.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
+    columns: Columns = "",
     full: Annotated[bool, typer.Option("--full", help="With KEY: print long texts whole.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went, by phase and model.")] = False,
     evaluation: Evaluation = "",
@@ -105,15 +108,17 @@ def show(
     With KEY: every attempt, turn by turn. Each turn has the new messages of its request, tool calls with their results,
     tokens, seconds, and the cost if the spec has prices. If a process is working on the key, also what it is doing now.
     """
-    from holdfast.cli.commands.show import print_chosen, print_key, print_profile, print_run
+    from holdfast.cli.commands.show import ListOptions, print_chosen, print_key, print_profile, print_run
     from holdfast.errors import UsageError
-    from holdfast.report import KeyFilter
+    from holdfast.report import KeyFilter, parse_columns
 
     chosen = KeyFilter(
         failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
     )
     if key is not None and chosen:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
+    if columns and not chosen:
+        raise UsageError("--columns is for lists of samples: add --failed, --wrong, --kind, --anomaly or --grep")
     if profile and (key is not None or chosen):
         raise UsageError("--profile covers a whole run: leave out KEY and the options that list samples")
     if profile:
@@ -121,7 +126,8 @@ def show(
     elif key is not None:
         print_key(name, key, store, as_json, full, evaluation)
     elif chosen:
-        print_chosen(name, chosen, limit, store, as_json, evaluation)
+        options = ListOptions(limit, parse_columns(columns.split(",")), evaluation)
+        print_chosen(name, chosen, options, store, as_json)
     else:
         print_run(name, store, as_json, evaluation)
 
@@ -208,6 +214,7 @@ def ls(
     With the URL of a mirror (--store s3://bucket/evals), runs are sorted by their last heartbeat. For runs whose
     process was killed, the records in the mirror are counted.
     """
-    from holdfast.cli.commands.ls import RunFilter, print_runs
+    from holdfast.cli.commands.ls import print_runs
+    from holdfast.runs import RunFilter
 
     print_runs(store, RunFilter(experiment, status, tag, limit), as_json)

@@ -19,8 +19,8 @@ def resume(
 
     RUN may be the URL of a run in a mirror: it is copied into this machine's store first.
     """
-    from holdfast.cli.commands.run import Overrides, resume_run
-    from holdfast.runs import Retry
+    from holdfast.cli.commands.run import resume_run
+    from holdfast.runs import Overrides, Retry
 
     raise typer.Exit(resume_run(name, spec, store, Overrides(sets or [], trust=trust), Retry(keep=keep_failed)))
 
@@ -37,9 +37,9 @@ def retry(
     trust: Trust = False,
 ) -> None:
     """Retry failed samples: all, by kind, or by key."""
-    from holdfast.cli.commands.run import Overrides, retry_run
+    from holdfast.cli.commands.run import retry_run
     from holdfast.errors import UsageError
-    from holdfast.runs import Retry
+    from holdfast.runs import Overrides, Retry
 
     if failed and (keys or kind):
         raise UsageError("--failed means all failed samples: leave out --kind and keys, or leave out --failed")
@@ -59,7 +59,8 @@ def extend(
 
     The new samples are answered at once; existing answers are kept. After a crash, repeat the same command.
     """
-    from holdfast.cli.commands.run import Overrides, extend_run
+    from holdfast.cli.commands.run import extend_run
+    from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
     raise typer.Exit(extend_run(name, spec, store, Overrides(sets or [], Selection(limit), trust)))
@@ -80,7 +81,8 @@ def fork(
 
     With --id the same command can be repeated after a crash: it resumes the fork. Without --id each call makes a fork.
     """
-    from holdfast.cli.commands.run import Overrides, fork_run
+    from holdfast.cli.commands.run import fork_run
+    from holdfast.runs import Overrides
 
     raise typer.Exit(fork_run(name, spec, store, Overrides(sets or [], trust=trust), run_id, dry_run))
 

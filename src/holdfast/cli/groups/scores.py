@@ -41,9 +41,9 @@ def score(
     `show RUN KEY` has their author, time and reason. Exit code 1 if a scorer failed on more answers than the spec's
     `fail_on_error` allows, as with `run`.
     """
-    from holdfast.cli.commands.run import Overrides
     from holdfast.cli.commands.score import find_anomalies, list_evaluations, score_run, set_score, watch_scorers
     from holdfast.errors import UsageError
+    from holdfast.runs import Overrides
 
     if list_ + anomalies + (set_ is not None) + bool(scorers or watch or label) > 1:
         raise UsageError(
@@ -123,7 +123,8 @@ def gate(
     Exit 2 if the runs cannot be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task
     or model that the run lacks.
     """
-    from holdfast.cli.commands.gate import GateOptions, gate_run
+    from holdfast.cli.commands.gate import gate_run
+    from holdfast.runs import GateOptions
 
     options = GateOptions(
         baseline,
@@ -158,6 +159,6 @@ def cost(
     Prices come from the spec (price: {input, output}) or, with holdfast[prices], from a price list. No request is sent.
     """
     from holdfast.cli.commands.cost import print_costs
-    from holdfast.cli.commands.run import Overrides
+    from holdfast.runs import Overrides
 
     raise typer.Exit(print_costs(names, Overrides(sets or []), store, as_json))

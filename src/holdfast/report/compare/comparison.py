@@ -15,13 +15,14 @@ the p-values of a whole table for the number of comparisons (`stats.adjustment`)
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from holdfast.records import normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
+from holdfast.report.questions import UNKNOWN, Question
 from holdfast.report.reduction import with_counts
 from holdfast.state import mean_by_sample
 from holdfast.stats import LEVEL, NUMBER, Scale, Summary, benjamini_hochberg, cohens_dz, holm, paired_interval
@@ -42,6 +43,10 @@ class ChangedKey(msgspec.Struct, frozen=True):
     after: Any
     output_before: str
     output_after: str
+    input: Any = None
+    """What both sides were asked; None if it is not known, or before `add_questions`."""
+    target: Any = None
+    prompt: str | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """The lowest and highest difference that the missing values allow."""
 
 
-def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
+def compare_sides(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
     """One comparison per measure, in the order of the first side. A side without any score appears in all of them."""
     mine, theirs = first.measures(), second.measures()
     for name, each in (mine or theirs).items():
@@ -112,6 +117,32 @@ def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm")
         depends = p is not None and other is not None and p <= ALPHA < other
         found.append(msgspec.structs.replace(each, adjusted_p=p, depends_on_missing=depends))
     return found
+
+
+FindQuestions = Callable[[Side, Collection[str]], Mapping[str, Question]]
+"""From a side and ids of samples to what the side was asked, by id."""
+
+
+def add_questions(comparisons: Sequence[Comparison], limit: int | None, find: FindQuestions) -> list[Comparison]:
+    """Fill in what the first `limit` changed keys of each comparison were asked. Rows are read only for these: of the
+    first side, or of the second for samples that the first cannot show.
+    """
+    wanted: dict[Side, set[str]] = {}
+    for each in comparisons:
+        ids = {changed.sample_id for changed in each.changed[:limit]}
+        wanted.setdefault(each.first, set()).update(ids)
+    found = {side: dict(find(side, ids)) if ids else {} for side, ids in wanted.items()}
+    made = []
+    for each in comparisons:
+        known, kept = found[each.first], each.changed[:limit]
+        missing = {changed.sample_id for changed in kept} - known.keys()
+        others = find(each.second, missing) if missing else {}
+        filled = []
+        for changed in kept:
+            asked = known.get(changed.sample_id) or others.get(changed.sample_id) or UNKNOWN
+            filled.append(msgspec.structs.replace(changed, input=asked.input, target=asked.target, prompt=asked.prompt))
+        made.append(msgspec.structs.replace(each, changed=[*filled, *each.changed[len(filled) :]]))
+    return made
 
 
 def family_size(comparisons: Sequence[Comparison]) -> int:

@@ -50,10 +50,14 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
 
 class ExportSource(msgspec.Struct, frozen=True):
-    """What an export writer may need besides the lines. Called only if needed, because both read all scores."""
+    """What an export writer may need besides the lines. What is called reads much, so call it only if needed."""
 
     scorers: Callable[[], list[str]]
     score_kinds: Callable[[], Mapping[str, str]]
+    columns: Sequence[str] = ()
+    """The chosen columns of the rows."""
+    column_kinds: Callable[[], Mapping[str, str]] = dict
+    """See `report.questions.column_kinds`."""
 
 
 class ReportSource(msgspec.Struct, frozen=True):

@@ -5,11 +5,20 @@ pandas and polars are imported on conversion; if one is missing, the error names
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.report.costs import CostLine
-from holdfast.report.formats.lines import ExportLine, ScoreLine, listed, score_column
+from holdfast.report.formats.lines import (
+    ASKED,
+    ExportLine,
+    ScoreLine,
+    asked_cells,
+    listed,
+    row_column,
+    score_column,
+)
 from holdfast.report.text import first_line
 
 if TYPE_CHECKING:
@@ -100,31 +109,39 @@ class Table(Sequence[Line], Generic[Line]):
         return f"\n… and {left} more" if left > 0 else "" if len(self) else "(none)"
 
 
-def sample_table(lines: Iterable[ExportLine]) -> Table[ExportLine]:
-    return Table(lines, _sample_columns)
+def sample_table(lines: Iterable[ExportLine], columns: Sequence[str] = ()) -> Table[ExportLine]:
+    """`columns`: of the rows."""
+    return Table(lines, partial(_sample_columns, columns))
 
 
 def score_table(lines: Iterable[ScoreLine]) -> Table[ScoreLine]:
-    names = ScoreLine.__struct_fields__
-    return Table(lines, lambda several: {name: [getattr(line, name) for line in several] for name in names})
+    return field_table(lines, ScoreLine.__struct_fields__)
 
 
 def cost_table(lines: Iterable[CostLine]) -> Table[CostLine]:
     return Table(lines, _cost_columns)
 
 
-def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
-    """As in a CSV export: one column per scorer, with the scorer's name unless that is taken."""
+def field_table(lines: Iterable[Line], fields: Sequence[str]) -> Table[Line]:
+    """A table with these fields of each line as its columns."""
+    return Table(lines, lambda several: {name: [getattr(line, name) for line in several] for name in fields})
+
+
+def _sample_columns(columns: Sequence[str], lines: Sequence[ExportLine]) -> Columns:
+    """As in a CSV export: one column per scorer, with the scorer's name unless that is taken. Last what was asked."""
     made: Columns = {name: [getattr(line, name) for line in lines] for name in _PLAIN}
     made["marks"] = [" ".join(line.marks) for line in lines]
     made["error_kind"] = [line.error.kind if line.error else None for line in lines]
     made["error"] = [line.error.message if line.error else None for line in lines]
     made |= {name: [getattr(line, name) for line in lines] for name in _SPENT}
     given = [line.values for line in lines]
-    edited = {"edited": [listed(line.edited) for line in lines]}
+    last = {"edited": [listed(line.edited) for line in lines]}
+    asked = [asked_cells(line, columns) for line in lines]
+    for at, name in enumerate((*ASKED, *map(row_column, columns))):
+        last[name] = [cells[at] for cells in asked]
     for scorer in sorted({scorer for line in lines for scorer in line.scores}):
-        made[score_column(scorer, {**made, **edited})] = [values.get(scorer) for values in given]
-    return made | edited
+        made[score_column(scorer, {**made, **last})] = [values.get(scorer) for values in given]
+    return made | last
 
 
 def _cost_columns(lines: Sequence[CostLine]) -> Columns:

@@ -6,16 +6,17 @@ answer, error and name.
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 import msgspec
 
 from holdfast.printable import clean
-from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.cells import RunReport
 from holdfast.report.costs import CostLine, unpriced_line
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.plots import Plot
+from holdfast.report.questions import UNKNOWN, Question, readable_input, value_text
 from holdfast.report.tables import (
     anomaly_lines,
     duration,
@@ -43,9 +44,17 @@ class RunPage(msgspec.Struct, frozen=True):
     report: RunReport
     costs: tuple[CostLine, ...]
     origin: RunOrigin
+    questions: Mapping[str, Question] = {}
+    """What the samples of failures were asked, by key."""
+
+    def asked(self, key: str) -> list[str]:
+        """The question and the target of a key; empty texts if they are not known."""
+        found = self.questions.get(key, UNKNOWN)
+        return [shortened(text, _MESSAGE_MAX) for text in (readable_input(found), value_text(found.target) or "")]
 
 
 _MESSAGE_MAX = 2_000
+_FAILURE_COLUMNS = ("task", "model", "what", "kind", "count", "example", "it says", "question", "target")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light; }
@@ -65,6 +74,13 @@ figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
 """.strip()
 _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 _NO_HTML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+
+
+def failure_examples(report: RunReport) -> Iterator[str]:
+    """The keys that a page names as examples of failures."""
+    for cell in report.cells:
+        yield from (example.key for example in cell.examples.values())
+        yield from (each.example.key for each in cell.scorers if each.failures and each.example is not None)
 
 
 def report_html(source: ReportSource, out: IO[str]) -> None:
@@ -105,9 +121,9 @@ def _run(page: RunPage) -> Iterator[str]:
         yield f"<p>{_text(line)}</p>\n"
     if report.anomalies:
         yield f"<p>{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see holdfast verify</p>\n"
-    failures = list(_failures(report.cells))
+    failures = list(_failures(page))
     if failures:
-        yield f"<h3>Failures</h3>\n{_table(('task', 'model', 'what', 'kind', 'count', 'example', 'it says'), failures)}"
+        yield f"<h3>Failures</h3>\n{_table(_FAILURE_COLUMNS, failures)}"
     yield from _costs(page)
     yield f"<h3>Origin</h3>\n{_table(('fact', 'value'), page.origin.facts)}"
     if page.origin.spec:
@@ -115,18 +131,18 @@ def _run(page: RunPage) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _failures(cells: Iterable[CellReport]) -> Iterator[list[str]]:
+def _failures(page: RunPage) -> Iterator[list[str]]:
     """Failures by kind with an example: of samples, and of scorers on finished answers."""
-    for cell in cells:
+    for cell in page.report.cells:
         for kind, count in cell.failures.items():
             example = cell.examples[kind]
             message = shortened(example.message, _MESSAGE_MAX)
-            yield [cell.task, cell.model, "sample", kind, str(count), example.key, message]
+            yield [cell.task, cell.model, "sample", kind, str(count), example.key, message, *page.asked(example.key)]
         for each in cell.scorers:
             if each.failures and each.example is not None:
                 message = shortened(each.example.message, _MESSAGE_MAX)
                 row = [f"scorer {each.scorer}", "scorer", str(each.failures), each.example.key, message]
-                yield [cell.task, cell.model, *row]
+                yield [cell.task, cell.model, *row, *page.asked(each.example.key)]
 
 
 def _costs(page: RunPage) -> Iterator[str]:

@@ -13,12 +13,14 @@ from xml.sax.saxutils import escape, quoteattr
 from holdfast.printable import clean
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.lines import ExportLine
+from holdfast.report.questions import readable_input, value_text
 from holdfast.report.selection import is_wrong
 from holdfast.report.tables import marked_lines, reading_lines
 from holdfast.report.text import first_line, shortened
 from holdfast.score import as_number
 
 _TEXT_MAX = 20_000
+_QUESTION_MAX = 5_000
 _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 _COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
@@ -95,9 +97,23 @@ def _case(line: ExportLine, found: CaseResult) -> Iterator[str]:
         return
     message = first_line(found.message, 300)
     named = {"message": message} if found.kind == "skipped" else {"type": found.type, "message": message}
-    text = found.message if found.kind == "error" else f"answer: {line.output}" if found.kind == "failure" else ""
+    text = "\n".join(_explain(line, found))
     body = escape(_clean(shortened(text, _TEXT_MAX)))
     yield f"><{found.kind} {_attributes(**named)}>{body}</{found.kind}></testcase>\n"
+
+
+def _explain(line: ExportLine, found: CaseResult) -> Iterator[str]:
+    """What was asked and what came of it; nothing for skipped cases."""
+    if found.kind == "error":
+        yield found.message
+    if found.kind in {"error", "failure"}:
+        question, target = readable_input(line), value_text(line.target)
+        if question:
+            yield f"question: {shortened(question, _QUESTION_MAX)}"
+        if target is not None:
+            yield f"target: {shortened(target, _QUESTION_MAX)}"
+    if found.kind == "failure":
+        yield f"answer: {line.output}"
 
 
 def _attributes(**values: object) -> str:

@@ -35,6 +35,7 @@ from holdfast.records import (
     Failure,
     Key,
     Message,
+    Row,
     SampleFailed,
     Step,
     Usage,
@@ -44,6 +45,7 @@ from holdfast.records import (
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, StoredSpec, used_dollars
 from holdfast.report.formats import ExportSource, ReportSource
+from holdfast.report.questions import Question, QuestionReader, as_cell
 from holdfast.report.reduction import SampleGroups
 from holdfast.report.text import without_scorer_name
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
@@ -51,6 +53,8 @@ from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 _failed = FactDecoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
+ASKED = ("input", "target", "prompt")
+"""What the sample was asked: the last columns of every table, before those of the row."""
 _FORMULA = re.compile(r"\A\s*[=+\-@\t＝＋－＠﹦﹢﹣﹫]")  # noqa: RUF001 - other spellings of the same signs
 _NUMBER = re.compile(r"\A\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
 
@@ -89,6 +93,15 @@ class ExportLine(msgspec.Struct, frozen=True):
     """Anomalies of the answer: the reason by kind."""
     group: str = ""
     """The sample's value in the column `dataset.group` (a digest if it is long); empty: none."""
+    input: Any = None
+    """The value of the input column; without one, the prompt. This and the next are None if the run does not record its
+    data, or the row cannot be read.
+    """
+    target: Any = None
+    prompt: str | None = None
+    """The last user message of the task's prompt, rendered."""
+    row: Row | None = None
+    """The columns of the row that were chosen; None if none was."""
 
     @property
     def edited(self) -> dict[str, str]:
@@ -106,25 +119,19 @@ class ExportLine(msgspec.Struct, frozen=True):
         return {name: score["failure"]["message"] for name, score in self.scores.items() if isinstance(score, dict)}
 
 
-def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
-    """One line per planned key, finished or not. Empty `evaluation` means the newest."""
+def export_lines(
+    run: str, index: Index, evaluation: str = "", columns: Sequence[str] = (), *, asked: bool = True
+) -> Iterator[ExportLine]:
+    """One line per planned key, finished or not. Empty `evaluation` means the newest. `columns`: of the rows, see
+    `QuestionReader`. Without `asked` no rows are read, and the fields for what was asked are None.
+    """
     evaluation = evaluation or index.story.evaluation
-    spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
-    prices: dict[str, Prices] = {}
+    cells = index.story.cells
+    questions = QuestionReader(run, index.story.spec, columns).planned(cells if asked else [])
     with contextlib.closing(Reader(journal_folder(run))) as reader:
-        for line, key, row, scores, group in _planned_rows(run, index, evaluation, index.story.cells):
-            if key.model not in prices:
-                prices[key.model] = spec.prices(key.model)
-            export_line = _line(line, key, row, scores, (reader, prices[key.model]))
-            if group:
-                export_line = msgspec.structs.replace(export_line, group=group)
-            if row is None or export_line.status != "finished":
-                yield export_line
-                continue
-            edited = _edited(index, evaluation, row) if any(each.author for each in scores) else {}
-            found = anomalies.of(row)
-            more = edited or found
-            yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
+        maker = _LineMaker(index, evaluation, reader)
+        for line, key, row, scores, group in _planned_rows(run, index, evaluation, cells):
+            yield maker.make(line, key, row, scores, (group, questions.of(line)))
 
 
 _PlannedRow = tuple[PlanLine, Key, AnswerRow | None, list[ScoreRow], str]
@@ -136,19 +143,20 @@ def _planned_rows(run: str, index: Index, evaluation: str, cells: Sequence[Cell]
     """
     of_cells = [(cell.first, cell.count) for cell in cells]
     answers = itertools.chain.from_iterable(index.answers("", *each) for each in of_cells)
-    rows = itertools.chain.from_iterable(index.scores(evaluation, *each) for each in of_cells)
-    scores = itertools.groupby(rows, key=lambda row: row.o)
-    answer, scored = next(answers, None), next(scores, None)
+    scores = itertools.chain.from_iterable(index.scores(evaluation, *each) for each in of_cells)
+    answer, score = next(answers, None), next(scores, None)
     groups = SampleGroups(run, index.story.spec, cells)
+    has_groups = groups.any
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in cells):
-        row = answer if answer is not None and answer.o == line.o else None
+        o = line.o
+        row = answer if answer is not None and answer.o == o else None
         if row is not None:
             answer = next(answers, None)
         given: list[ScoreRow] = []
-        if scored is not None and scored[0] == line.o:
-            given = list(scored[1])
-            scored = next(scores, None)
-        yield line, parse_key(line.k), row, given, groups.at(line.o)
+        while score is not None and score.o == o:
+            given.append(score)
+            score = next(scores, None)
+        yield line, parse_key(line.k), row, given, groups.at(o) if has_groups else ""
 
 
 class KeyScores(msgspec.Struct, frozen=True):
@@ -189,23 +197,43 @@ def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
         out.write(msgspec.json.encode(line).decode() + "\n")
 
 
-def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
+def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str], columns: Sequence[str] = ()) -> None:
     """One column per scorer, empty where it gave no score. `score_errors` has the messages of failed scorers, `reasons`
-    those of the others, `edited` who set which score by hand.
+    those of the others, `edited` who set which score by hand. `columns`: of the rows.
     """
     writer = csv.writer(out)
-    taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons", "edited")
-    columns = [score_column(name, taken) for name in scorers]
-    writer.writerow(map(escape_formula, [*taken[:-3], *columns, *taken[-3:]]))
+    notes = ("score_errors", "reasons", "edited")
+    plain = (*_PLAIN, "marks", "anomalies", "error", *_SPENT)
+    asked = (*ASKED, *map(row_column, columns))
+    taken = {*plain, *notes, *asked}
+    titles = [*plain, *(score_column(name, taken) for name in scorers), *notes, *asked]
+    writer.writerow(map(escape_formula, titles))
     for line in lines:
-        plain = [getattr(line, name) for name in _PLAIN]
-        spent = [getattr(line, name) for name in _SPENT]
-        error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
-        values = [given.get(name) for name in scorers]
-        notes = [listed(line.broken), listed(line.reasons), listed(line.edited)]
-        flags = [" ".join(line.marks), listed(line.anomalies)]
-        writer.writerow(map(escape_formula, [*plain, *flags, error, *spent, *values, *notes]))
+        cells = [
+            *(getattr(line, name) for name in _PLAIN),
+            " ".join(line.marks),
+            listed(line.anomalies),
+            "" if line.error is None else f"{line.error.kind}: {line.error.message}",
+            *(getattr(line, name) for name in _SPENT),
+            *(given.get(name) for name in scorers),
+            listed(line.broken),
+            listed(line.reasons),
+            listed(line.edited),
+            *asked_cells(line, columns),
+        ]
+        writer.writerow(map(escape_formula, cells))
+
+
+def row_column(name: str) -> str:
+    """The column of a table that holds a column of the rows."""
+    return f"row.{name}"
+
+
+def asked_cells(line: ExportLine, columns: Sequence[str]) -> list[Any]:
+    """The values of ASKED and of these columns of the row. Lists and objects are JSON."""
+    row = line.row or {}
+    return [as_cell(value) for value in (line.input, line.target, line.prompt, *map(row.get, columns))]
 
 
 def export_jsonl(lines: Iterable[ExportLine], out: IO[str], source: ExportSource) -> None:
@@ -215,7 +243,7 @@ def export_jsonl(lines: Iterable[ExportLine], out: IO[str], source: ExportSource
 
 def export_csv(lines: Iterator[ExportLine], out: IO[str], source: ExportSource) -> None:
     """The writer of `export --format csv`."""
-    write_csv(lines, out, source.scorers())
+    write_csv(lines, out, source.scorers(), source.columns)
 
 
 def report_json(source: ReportSource, out: IO[str]) -> None:
@@ -245,46 +273,84 @@ def _score(row: ScoreRow | MadeRow) -> Any:
     return {"failure": {"message": without_scorer_name(row.scorer, row.failure)}} if row.failure else row.value
 
 
-def _line(
-    line: PlanLine, key: Key, row: AnswerRow | None, scores: list[ScoreRow], sources: tuple[Reader, Prices]
-) -> ExportLine:
-    reader, prices = sources
-    status, output, error, reason = "unfinished", None, None, ""
-    tool_calls: list[dict[str, Any]] = []
-    if row is not None and row.status in {"finished", "failed"}:
-        entry = reader.record_at(row.segment, row.at_byte)
-        if entry is None or entry.line.n != row.n:  # lost to damage after it was indexed
-            row = None
-        elif row.status == "finished":
-            answer = _finished.decode(entry.line).answer
-            status, output, reason = row.status, answer.text, answer.finish_reason
-            tool_calls = answer.tool_calls
-        else:
-            status, error = row.status, _failed.decode(entry.line).failure
-    if row is None:
-        return ExportLine(line.k, *key, status, output, error, {})
-    used = row.used_by_role()
-    whole = sum(used.values(), _NO_USAGE)
-    is_finished = status == "finished"
-    return ExportLine(
-        line.k,
-        *key,
-        status,
-        output,
-        error,
-        {each.scorer: _score(each) for each in scores} if is_finished else {},
-        row.attempt,
-        reason,
-        row.input_tokens,
-        row.output_tokens,
-        row.seconds,
-        tool_calls,
-        {each.scorer: each.reason for each in scores if each.reason} if is_finished else {},
-        tuple(row.marks.split()),
-        whole.cached_tokens,
-        whole.reasoning_tokens,
-        used_dollars(used, prices),
-    )
+class _LineMaker:
+    """Makes the lines of one export."""
+
+    def __init__(self, index: Index, evaluation: str, reader: Reader) -> None:
+        self._index = index
+        self._evaluation = evaluation
+        self._reader = reader
+        self._spec = StoredSpec.of(index.story.spec)
+        self._prices: dict[str, Prices] = {}
+        self._anomalies = Anomalies(index, evaluation)
+
+    def make(
+        self, line: PlanLine, key: Key, row: AnswerRow | None, scores: list[ScoreRow], of_sample: tuple[str, Question]
+    ) -> ExportLine:
+        """`of_sample`: the group and the question of the key's sample."""
+        status, output, error, reason = "unfinished", None, None, ""
+        tool_calls: list[dict[str, Any]] = []
+        if row is not None and row.status in {"finished", "failed"}:
+            entry = self._reader.record_at(row.segment, row.at_byte)
+            if entry is None or entry.line.n != row.n:  # lost to damage after it was indexed
+                row = None
+            elif row.status == "finished":
+                answer = _finished.decode(entry.line).answer
+                status, output, reason = row.status, answer.text, answer.finish_reason
+                tool_calls = answer.tool_calls
+            else:
+                status, error = row.status, _failed.decode(entry.line).failure
+        group, asked = of_sample
+        if row is None:
+            return ExportLine(
+                *(line.k, *key, status, output, error, {}),
+                group=group,
+                input=asked.input,
+                target=asked.target,
+                prompt=asked.prompt,
+                row=asked.row,
+            )
+        used = row.used_by_role()
+        whole = sum(used.values(), _NO_USAGE)
+        is_finished = status == "finished"
+        return ExportLine(
+            line.k,
+            *key,
+            status,
+            output,
+            error,
+            {each.scorer: _score(each) for each in scores} if is_finished else {},
+            row.attempt,
+            reason,
+            row.input_tokens,
+            row.output_tokens,
+            row.seconds,
+            tool_calls,
+            {each.scorer: each.reason for each in scores if each.reason} if is_finished else {},
+            tuple(row.marks.split()),
+            whole.cached_tokens,
+            whole.reasoning_tokens,
+            used_dollars(used, self._prices_of(key.model)),
+            self._edited(row, scores) if is_finished else {},
+            self._anomalies.of(row) if is_finished else {},
+            group,
+            asked.input,
+            asked.target,
+            asked.prompt,
+            asked.row,
+        )
+
+    def _prices_of(self, model: str) -> Prices:
+        found = self._prices.get(model)
+        if found is None:
+            found = self._prices[model] = self._spec.prices(model)
+        return found
+
+    def _edited(self, row: AnswerRow, scores: list[ScoreRow]) -> dict[str, list[dict[str, Any]]]:
+        for each in scores:
+            if each.author:
+                return _edited(self._index, self._evaluation, row)
+        return {}
 
 
 class _Text(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 Texts are unchanged. A scorer's column holds booleans, numbers or labels, like its values. With mixed values it holds
 numbers if all can be read as numbers (a boolean is 1 or 0), else texts. pyarrow is imported on use; if it is missing,
-the error names the package to install.
+the error names the package to install. Columns of the rows are typed in the same way; lists and objects are JSON.
 """
 
 import importlib
@@ -11,12 +11,14 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.report.formats import ExportSource
-from holdfast.report.formats.lines import ExportLine, score_column
+from holdfast.report.formats.lines import ASKED, ExportLine, row_column, score_column
+from holdfast.report.questions import BOOL, INTEGER, NUMBER, TEXT, value_text
 from holdfast.state import Index
 
 _ROWS_MAX = 2_000
 _CHARACTERS_MAX = 8_000_000
-"""The limit on output in one row group: a thousand long answers must not take a gigabyte."""
+"""The limit on answers and questions in one row group: a thousand long ones must not take a gigabyte."""
+_NO_COLUMNS: Mapping[str, str] = {}
 _BOOL, _NUMBER, _LABEL = "bool", "number", "label"
 _COLUMNS = {
     "key": "string",
@@ -41,7 +43,10 @@ _COLUMNS = {
     "score_errors": "texts",
     "reasons": "texts",
     "edited": "texts",
+    **dict.fromkeys(ASKED, "string"),
 }
+_LAST = 3 + len(ASKED)
+"""How many columns follow those of the scorers."""
 
 
 def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
@@ -58,24 +63,28 @@ def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
 
 def export_parquet(lines: Iterable[ExportLine], path: str, source: ExportSource) -> None:
     """The writer of `export --format parquet`."""
-    write_parquet(lines, path, source.score_kinds())
+    write_parquet(lines, path, source.score_kinds(), source.column_kinds())
 
 
-def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, str]) -> None:
-    """`kinds`: see `score_kinds`. After a failure the file has no footer, so readers reject it as Parquet."""
+def write_parquet(
+    lines: Iterable[ExportLine], path: str, kinds: Mapping[str, str], columns: Mapping[str, str] = _NO_COLUMNS
+) -> None:
+    """`kinds`: see `score_kinds`; `columns`: see `column_kinds`. After a failure the file has no footer, so readers
+    reject it as Parquet.
+    """
     arrow, parquet = _package("pyarrow"), _package("pyarrow.parquet")
-    schema = _schema(arrow, kinds)
+    schema = _schema(arrow, kinds, columns)
     try:
         writer = parquet.ParquetWriter(path, schema, compression="zstd")
     except OSError as error:
         raise UsageError(f"--output {path}: cannot be written: {error.strerror or error}") from error
     with writer:
         for group in _groups(lines):
-            rows = [_row(line, kinds) for line in group]
+            rows = [_row(line, kinds, columns) for line in group]
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
 
 
-def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
+def _schema(arrow: Any, kinds: Mapping[str, str], columns: Mapping[str, str]) -> Any:
     """The pyarrow schema (Any: pyarrow has no type hints)."""
     types = {
         "string": arrow.string(),
@@ -88,9 +97,17 @@ def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
         _NUMBER: arrow.float64(),
         _LABEL: arrow.string(),
     }
+    of_rows = {BOOL: arrow.bool_(), INTEGER: arrow.int64(), NUMBER: arrow.float64(), TEXT: arrow.string()}
     fields = [(name, types[kind]) for name, kind in _COLUMNS.items()]
-    scores = [(score_column(name, _COLUMNS), types[kind]) for name, kind in kinds.items()]
-    return arrow.schema([*fields[:-3], *scores, *fields[-3:]])
+    scores = [(name, types[kinds[scorer]]) for scorer, name in _score_columns(kinds, columns).items()]
+    rows = [(row_column(name), of_rows[kind]) for name, kind in columns.items()]
+    return arrow.schema([*fields[:-_LAST], *scores, *fields[-_LAST:], *rows])
+
+
+def _score_columns(kinds: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, str]:
+    """The column of each scorer."""
+    taken = {*_COLUMNS, *map(row_column, columns)}
+    return {scorer: score_column(scorer, taken) for scorer in kinds}
 
 
 def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:
@@ -98,7 +115,7 @@ def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:
     characters = 0
     for line in lines:
         group.append(line)
-        characters += len(line.output or "")
+        characters += sum(len(text) for text in (line.output, line.input, line.prompt) if isinstance(text, str))
         if len(group) >= _ROWS_MAX or characters >= _CHARACTERS_MAX:
             yield group
             group, characters = [], 0
@@ -106,19 +123,23 @@ def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:
         yield group
 
 
-def _row(line: ExportLine, kinds: Mapping[str, str]) -> dict[str, Any]:
+def _row(line: ExportLine, kinds: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(line, name, None) for name in _COLUMNS}
     row["marks"], row["anomalies"] = list(line.marks), list(line.anomalies.items())
     row["error_kind"] = line.error.kind if line.error else None
     row["error"] = line.error.message if line.error else None
     row["score_errors"], row["reasons"] = list(line.broken.items()), list(line.reasons.items())
     row["edited"] = list(line.edited.items())
-    given = line.values
-    for name, kind in kinds.items():
-        value = given.get(name)
+    row |= {name: value_text(row[name]) for name in ASKED}
+    given, asked = line.values, line.row or {}
+    for name, column in _score_columns(kinds, columns).items():
+        value, kind = given.get(name), kinds[name]
         if value is not None and kind != _BOOL:
             value = float(value) if kind == _NUMBER else str(value)
-        row[score_column(name, _COLUMNS)] = value
+        row[column] = value
+    for name, kind in columns.items():
+        value = asked.get(name)
+        row[row_column(name)] = value_text(value) if kind == TEXT else value
     return row
 
 

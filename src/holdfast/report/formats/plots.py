@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import io
 import math
+import os
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.report.cells import RunReport
-from holdfast.report.compare.comparison import Comparison, compare
+from holdfast.report.compare.comparison import Comparison, compare_sides
 from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.text import counted, describe_methods, first_line, shortened
@@ -105,7 +106,7 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
     pairs = [pair for other in sides[1:] for pair in pairs_between(sides[0], other)]
     if len(sides) == 1:
         pairs = list(pairs_within(sides[0]))
-    comparisons = tuple(each for first, second in pairs for each in compare(first, second))
+    comparisons = tuple(each for first, second in pairs for each in compare_sides(first, second))
     return PlotData(tuple(points), comparisons, tuple(curves), tuple(latencies))
 
 
@@ -165,6 +166,20 @@ class Plot(msgspec.Struct, frozen=True):
     title: str
     content: bytes
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the image to a file."""
+        with open(path, "wb") as file:
+            file.write(self.content)
+
+    def __repr__(self) -> str:
+        return f"<Plot {self.name}: {self.title}>"
+
+    def _repr_svg_(self) -> str | None:
+        return self.content.decode() if self.name.endswith(".svg") else None
+
+    def _repr_png_(self) -> bytes | None:
+        return self.content if self.name.endswith(".png") else None
+
 
 def has_plots() -> bool:
     """Whether matplotlib is installed."""
@@ -175,29 +190,50 @@ def has_plots() -> bool:
     return True
 
 
+PLOT_KINDS = ("scores", "cost", "differences", "pass-at-k", "seconds")
+
+
+class PlannedPlot(msgspec.Struct, frozen=True):
+    """A plot that has data. `scorer` is empty for a plot of all scorers."""
+
+    kind: str
+    scorer: str
+    what: str
+    make: "Callable[[], Figure]"
+    note: str = ""
+    """How its numbers were computed, in small letters below."""
+
+    def draw(self, image: str = "png") -> Plot:
+        return _drawn(self, image)
+
+
 def draw(data: PlotData, image: str = "png") -> Iterator[Plot]:
     """Every plot that has data, one at a time."""
+    return (each.draw(image) for each in planned_plots(data))
+
+
+def planned_plots(data: PlotData) -> Iterator[PlannedPlot]:
     for scorer in data.scorers:
         points = [each for each in data.points if each.scorer == scorer and each.summary.mean is not None]
         if points:
             method = _method(each.summary for each in points)
             what = "scores, with 95% intervals" if method else "scores, without intervals"
-            yield _drawn("scores", scorer, what, image, partial(_scores, points), method)
+            yield PlannedPlot("scores", scorer, what, partial(_scores, points), method)
         priced = [each for each in points if each.dollars is not None]
         if priced:
             method = _method(each.summary for each in priced)
-            yield _drawn("cost", scorer, "cost against score", image, partial(_costs, priced), method)
+            yield PlannedPlot("cost", scorer, "cost against score", partial(_costs, priced), method)
         differences = [each for each in data.comparisons if each.scorer == scorer and each.difference is not None]
         if differences:
             method = _method(each.difference for each in differences if each.difference is not None)
             make = partial(_differences, differences)
-            yield _drawn("differences", scorer, "paired differences", image, make, method)
+            yield PlannedPlot("differences", scorer, "paired differences", make, method)
         curves = [each for each in data.curves if each.scorer == scorer]
         if curves:
             note = "mean over the samples with a score of at least two repeats"
-            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_pass_curves, curves), note)
+            yield PlannedPlot("pass-at-k", scorer, "pass@k", partial(_pass_curves, curves), note)
     if data.latencies:
-        yield _drawn("seconds", "", "seconds of an answer", image, partial(_latencies, data.latencies))
+        yield PlannedPlot("seconds", "", "seconds of an answer", partial(_latencies, data.latencies))
 
 
 def _method(summaries: Iterable[Summary]) -> str:
@@ -205,11 +241,11 @@ def _method(summaries: Iterable[Summary]) -> str:
     return f"95% intervals: {found}" if found else ""
 
 
-def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]", note: str = "") -> Plot:
-    """`note`: how its numbers were computed, in small letters below."""
-    title = f"{_name(scorer)}: {what}" if scorer else what
+def _drawn(planned: PlannedPlot, image: str) -> Plot:
+    kind, scorer, note = planned.kind, planned.scorer, planned.note
+    title = f"{_name(scorer)}: {planned.what}" if scorer else planned.what
     with _quietly() as matplotlib, matplotlib.rc_context(_SETTINGS):
-        figure = make()
+        figure = planned.make()
         figure.suptitle(title, fontsize=12, parse_math=False)
         if note:
             figure.supxlabel(note, fontsize=7, x=0.01, ha="left")

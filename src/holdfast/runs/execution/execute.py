@@ -9,15 +9,17 @@ Order of a first start, and what a crash leaves behind at each step:
 
 A later start with the same id reads the journal, refuses drift, and continues (`resume.py`).
 
-Callers without an event loop get one here (`run_in_loop`).
+Callers without an event loop get one here (`run_in_loop`), and so does synchronous code (`run_blocking`).
 """
 
 import asyncio
+import contextvars
 import importlib
 import logging
 import os
+import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.errors import DamagedError, error_of_path, storage_errors
@@ -38,6 +40,7 @@ from holdfast.spec import spec_mapping
 from holdfast.version import __version__
 
 _ALL = Retry()
+_POLL_SECONDS = 0.25
 
 
 async def execute(
@@ -179,3 +182,57 @@ def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` in a `new_event_loop`."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run async work for synchronous code; also inside a running event loop, such as a notebook's."""
+    return _run_in_thread(work) if _is_inside_loop() else run_in_loop(work())
+
+
+def _is_inside_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run in an event loop of its own in another thread, while the caller's loop is blocked.
+
+    Ctrl-C arrives in this thread. The run is cancelled and saves its state before the interrupt reaches the caller.
+    """
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    result: list[T] = []
+    errors: list[BaseException] = []
+
+    async def register_and_work() -> T:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work()
+
+    def call() -> None:
+        try:
+            result.append(run_in_loop(register_and_work()))
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
+            errors.append(error)
+
+    context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
+    thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
+    thread.start()
+    task_here = asyncio.current_task()
+    try:
+        while thread.is_alive():
+            thread.join(_POLL_SECONDS)
+            # `asyncio.run` turns Ctrl-C into a cancellation of the caller's task. It cannot be delivered while this
+            # function blocks the event loop, so it is polled for.
+            if task_here is not None and task_here.cancelling():
+                raise asyncio.CancelledError
+    except BaseException:
+        for loop, task in running:
+            if task is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return result[0]

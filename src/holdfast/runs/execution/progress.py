@@ -1,21 +1,29 @@
-"""Shows the progress of a run that was started from Python: a bar in a notebook, a line on a terminal, else nothing.
+"""Shows the progress of a run that was started from Python: a bar in a notebook, a line on a terminal.
+
+Elsewhere (a script in CI, a job in a queue) it is silent while samples finish, and says what the run waits for when
+none does: on standard error, or with a warning of the logger `holdfast` if the program handles its messages.
 
 Neither IPython nor widgets are required: in a notebook, IPython is already loaded and its display is used.
 """
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.engine import Engine, Progress
-from holdfast.printable import live_line
-from holdfast.report import progress_bar, progress_html, progress_line
+from holdfast.printable import live_line, one_line
+from holdfast.report import counted, duration, first_line, jobs_text, progress_bar, progress_html, progress_line
 from holdfast.runs.execution.session import Observe
 
 _SHOW_SECONDS = 0.25
+_QUIET_SECONDS = 3.0
+_AGAIN_SECONDS_MAX = 600.0
+_WHY_WIDTH = 200
 
 
 class _Display(Protocol):
@@ -27,7 +35,7 @@ class _Display(Protocol):
 
 
 def observer(quiet: bool = False) -> Observe | None:
-    """The display for this environment; None if nobody would see it."""
+    """The display for this environment; None if it shall be quiet."""
     if quiet:
         return None
     # Whether this is an IPython shell with a kernel: a front end then shows rich output.
@@ -37,7 +45,7 @@ def observer(quiet: bool = False) -> Observe | None:
         return lambda engine, place: _watch(engine, _Cell())
     if sys.stderr.isatty():
         return lambda engine, place: _watch(engine, _Terminal())
-    return None
+    return lambda engine, place: _watch(engine, WaitLog(place.run_id))
 
 
 async def _watch(engine: Engine, display: _Display) -> None:
@@ -86,3 +94,57 @@ class _Cell:
 
     def end(self) -> None:
         """Nothing to do: the last state stays in the notebook."""
+
+
+class WaitLog:
+    """Says what a run waits for if no sample finishes for some seconds, then less and less often until one does."""
+
+    def __init__(self, run_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run_id = run_id
+        self._clock = clock
+        self._done = self._retried = -1
+        self._moved = clock()
+        self._next = _QUIET_SECONDS
+        """For how long nothing must have finished before the next message."""
+
+    def show(self, progress: Progress) -> None:
+        now, done = self._clock(), progress.finished + progress.failed
+        if done != self._done:
+            if self._next > _QUIET_SECONDS:
+                _log(logging.INFO, f"{self._run_id}: samples finish again")
+            self._done, self._retried, self._moved, self._next = done, progress.retried, now, _QUIET_SECONDS
+            return
+        waited, why = now - self._moved, self._reason(progress, now)
+        if why and done < progress.planned and waited >= self._next:
+            self._next = min(2 * self._next, waited + _AGAIN_SECONDS_MAX)
+            _log(
+                logging.WARNING,
+                f"{self._run_id}: {done}/{progress.planned} done, none finished for {duration(waited)}: {why}",
+            )
+
+    def end(self) -> None:
+        """Nothing to do: every message is complete."""
+
+    def _reason(self, progress: Progress, now: float) -> str:
+        if progress.held:
+            return first_line(progress.held, _WHY_WIDTH)
+        if progress.batch_jobs:
+            return jobs_text(progress.batch_jobs, progress.batch_requests, now - progress.batch_since)
+        if progress.retried > self._retried:
+            retried = counted(progress.retried - self._retried, "request")
+            return f"{retried} tried again ({first_line(progress.last_retry, _WHY_WIDTH)})"
+        return ""
+
+
+def _log(level: int, text: str) -> None:
+    """Log if the program handles messages of Holdfast; otherwise write a warning to standard error."""
+    logger: logging.Logger | None = logging.getLogger("holdfast")
+    while logger is not None:
+        if any(not isinstance(each, logging.NullHandler) for each in logger.handlers):
+            logging.getLogger("holdfast").log(level, "%s", one_line(text))
+            return
+        logger = logger.parent if logger.propagate else None
+    if level >= logging.WARNING:
+        with contextlib.suppress(OSError):  # a closed stream must not end the run
+            sys.stderr.write(f"holdfast: {one_line(text)}\n")
+            sys.stderr.flush()

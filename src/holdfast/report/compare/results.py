@@ -1,0 +1,152 @@
+"""The results of `compare`, `gate` and `leaderboard`, as a program gets them. They print as tables, also in a notebook.
+
+The fields are those of the commands' `--json`. A table has the columns that most readers need; the fields have the
+rest.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.report.compare.comparison import Comparison
+from holdfast.report.compare.gate import GateRule, GateVerdict
+from holdfast.report.compare.leaderboard import Board
+from holdfast.report.text import Grid, count_of, describe_methods, format_interval, format_number
+from holdfast.stats import Summary
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """Prints as a table with lines below it."""
+
+    def __str__(self) -> str:
+        from holdfast.report.tables import as_text  # imported late: rich is slow to import
+
+        columns, rows = self._table()
+        right = [name for name in columns if name in _NUMBERS]
+        grid = Grid(columns, rows, titles=len(columns) - len(right), right=right, whole=("scorer",))
+        return "\n".join((as_text(grid), "", *self._lines())).rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from holdfast.report.tables import html_lines, html_table
+
+        columns, rows = self._table()
+        kept = [i for i, name in enumerate(columns) if name not in _NUMBERS or any(row[i] for row in rows)]
+        table = html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+        return f"{table}{html_lines(self._lines())}"
+
+    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+        """The names of the columns, and the rows."""
+        raise NotImplementedError
+
+    def _lines(self) -> Iterator[str]:
+        raise NotImplementedError
+
+
+_NUMBERS = {"rank", "was", "is", "difference", "mean", "baseline", "interval", "bound", "adjusted p", "n", "left out"}
+
+
+class ComparisonResult(_Shown, frozen=True):
+    """What changed between runs, or between the models and variants of one."""
+
+    comparisons: tuple[Comparison, ...]
+    comparable: bool
+    """Whether rows with the same id are equal and scorers with the same name are the same."""
+    warnings: tuple[str, ...]
+    adjusted: str
+    """How p-values were adjusted: `holm` or `bh`."""
+    family: int
+    """How many tests were adjusted together."""
+
+    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+        models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
+        several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
+        columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")
+        rows = []
+        for model, each in zip(models, self.comparisons, strict=True):
+            difference = each.difference
+            task = each.first.task if each.first.task == each.second.task else each.first.family
+            titles = [task, *([model] if several else ()), each.first.label(each.second)]
+            titles += [each.second.label(each.first), each.scorer]
+            p = each.adjusted_p
+            bound = "<= " if each.p_is_bound else ""
+            numbers = [
+                *("" if mean is None else format_number(mean) for mean in (each.mean_first, each.mean_second)),
+                format_number(difference.mean, "+") if difference is not None else "",
+                format_interval(difference, "+") if difference is not None else "",
+                "" if p is None else f"{bound}{p:.4f}" if p >= 0.001 else f"{bound}{p:.1e}",
+                count_of(difference) if difference is not None else str(each.common),
+            ]
+            rows.append([*titles, *numbers])
+        return (*columns, "was", "is", "difference", "interval", "adjusted p", "n"), rows
+
+    def _lines(self) -> Iterator[str]:
+        yield from _describe((each.difference for each in self.comparisons if each.difference is not None), 0.95)
+        yield from _warnings(self.warnings)
+
+
+class GateResult(_Shown, frozen=True):
+    """Whether a run is as good as a baseline, less a margin, or reaches a number."""
+
+    passed: bool
+    """Whether every verdict passed."""
+    verdicts: tuple[GateVerdict, ...]
+    bar: GateRule
+    warnings: tuple[str, ...]
+
+    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+        columns = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n")
+        against = self.bar.at_least is None
+        sign = "+" if against else ""
+        rows = []
+        for each in self.verdicts:
+            mean = each.interval.mean
+            numbers = [
+                *("" if mean is None else format_number(mean) for mean in (each.baseline, each.mean)),
+                format_number(mean, "+") if against and mean is not None else "",
+                format_interval(each.interval, sign),
+                format_number(each.bound, sign),
+                count_of(each.interval),
+                str(sum(each.missing.values()) or ""),
+            ]
+            rows.append([each.task, each.model, each.scorer, each.outcome, *numbers])
+        return (*columns, "left out"), rows
+
+    def _lines(self) -> Iterator[str]:
+        yield "passed" if self.passed else "not passed"
+        yield from _describe((each.interval for each in self.verdicts), self.bar.confidence)
+        yield from _warnings(self.warnings)
+
+
+class LeaderboardResult(_Shown, frozen=True):
+    """The models of one or several runs, ranked, one board for each task and scorer."""
+
+    boards: tuple[Board, ...]
+    comparable: bool
+    """Whether rows with the same id are equal and scorers with the same name are the same."""
+    warnings: tuple[str, ...]
+
+    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+        columns = ("task", "scorer", "model", "run", "rank", "mean", "interval", "n", "left out")
+        rows = []
+        for board in self.boards:
+            for each in board.ranked:
+                summary = each.summary
+                numbers = [str(each.rank), format_number(summary.mean), format_interval(summary), count_of(summary)]
+                rows.append([board.task, board.scorer, each.model, each.run, *numbers, str(each.missing or "")])
+        return columns, rows
+
+    def _lines(self) -> Iterator[str]:
+        yield from _describe((each.summary for board in self.boards for each in board.ranked), 0.95)
+        yield from _warnings(self.warnings)
+
+
+def _describe(summaries: Iterator[Summary], level: float) -> Iterator[str]:
+    method = describe_methods(summaries)
+    if method:
+        yield f"{100 * level:.4g}% intervals: {method}"
+
+
+def _warnings(warnings: Sequence[str]) -> Iterator[str]:
+    return (f"warning: {each}" for each in warnings)

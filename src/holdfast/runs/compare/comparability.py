@@ -1,0 +1,75 @@
+"""Whether runs can be compared, and what a reader of a comparison must know.
+
+Two runs are comparable if rows with the same id are equal and scorers with the same name are the same.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.report import CellName, SideAnswers, counted, differing_scorers
+from holdfast.runs.run import Run
+from holdfast.runs.store.lookup import not_started_error
+from holdfast.spec import Reduction
+
+
+def require_comparable(runs: Sequence[Run]) -> None:
+    """Raise UsageError for a run that has not begun, because it has no scores, and DamagedError for a damaged one,
+    because a verdict on it could be wrong.
+    """
+    for run in runs:
+        run.require_whole()
+        if not run.has_begun:
+            raise not_started_error(run.place)
+
+
+def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, SideAnswers]]:
+    """The answers of each run by cell. Each task gets the reducers of all runs: they only read scores."""
+    reductions: dict[str, dict[Reduction, None]] = {}
+    for run in runs:
+        for task, several in run.reductions().items():
+            reductions.setdefault(task, {}).update(dict.fromkeys(several))
+    how = {task: tuple(several) for task, several in reductions.items()}
+    ids = [run.run_id for run in runs]
+    # Two runs may have the same id in different experiments.
+    names = [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+    return [run.sides(name, evaluation, how) for name, run in zip(names, runs, strict=True)]
+
+
+def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
+    """Why two runs are not comparable, one sentence per reason; empty if they are.
+
+    Reasons are rows that differ, and scorers that differ under the same name (only `scorers`, if given).
+    """
+    found = []
+    mine, theirs = first.row_digests(), second.row_digests()
+    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
+    both = f"{first.run_id} and {second.run_id} are not comparable"
+    if other:
+        found.append(f"{both} on {counted(other, 'sample')}: rows with the same id differ")
+    names = differing_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
+    for name in names:
+        if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
+            again = f"to score one of them again: {first.place.command('score')}"
+            found.append(f"{both} by {name}: the scorers differ in code, arguments or judges; {again}")
+    return found
+
+
+def without_data(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs without stored rows: whether they answered the same questions is not known."""
+    for run in runs if len(runs) > 1 else ():
+        if not run.holds_data():
+            why = "whether rows with the same id differ is not known"
+            yield f"{run.run_id} does not hold its data (record_data is off): {why}"
+
+
+def without_groups(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs for which the groups of samples are not known."""
+    for run in runs:
+        yield from (f"{run.run_id}: {task}: {why}" for task, why in run.unknown_groups().items())
+
+
+def unfinished(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs that have not completed."""
+    for run in runs:
+        status, _ = run.status()
+        if status != "completed":
+            yield f"{run.run_id} is {status}: only finished samples count"

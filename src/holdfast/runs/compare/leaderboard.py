@@ -1,0 +1,58 @@
+"""Ranks the models of opened runs, task by task."""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.errors import UsageError
+from holdfast.report import Board, LeaderboardResult, counted, leaderboards
+from holdfast.runs.compare.comparability import (
+    all_sides,
+    require_comparable,
+    unfinished,
+    unlike,
+    without_data,
+    without_groups,
+)
+from holdfast.runs.run import Run
+from holdfast.spec import nearest
+
+
+def leaderboard_of(
+    runs: Sequence[Run], task: str | None = None, scorer: str | None = None, evaluation: str = ""
+) -> LeaderboardResult:
+    """One board for each task and scorer. Raises UsageError if there is nothing to rank, and DamagedError for a damaged
+    run.
+    """
+    require_comparable(runs)
+    sides = all_sides(runs, evaluation)
+    costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
+    reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
+    doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
+    doubts += without_groups(runs)
+    found = tuple(leaderboards(sides, costs, task, scorer))
+    if not found:
+        known = {name for each in sides for name, _ in each}
+        if task is not None and task not in known:
+            raise UsageError(f"--task {task}: there is no such task{nearest(task, known)}")
+        if scorer is not None:
+            raise UsageError(f"--scorer {scorer}: no numbers by that scorer; leave it out to see all")
+        names = " and ".join(run.run_id for run in runs)
+        raise UsageError(f"{names}: no scorer gave a number, so there is nothing to rank")
+    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)))
+
+
+def _describe_doubts(boards: Sequence[Board]) -> Iterator[str]:
+    """What missing scores mean for the ranks."""
+    for board in boards:
+        if board.common_min == 0:
+            yield f"{board.task} {board.scorer}: no key has a score of every model, so they are not compared"
+    for board in boards:
+        leaders = [each for each in board.ranked if each.rank == 1 and each.missing]
+        if leaders and len(board.ranked) > 1:
+            names = ", ".join(f"{each.model} ({each.missing} without a score)" for each in leaders)
+            yield f"{board.task} {board.scorer}: in the lead with missing scores: {names}"
+        if board.undecided:
+            pairs = counted(board.undecided, "pair")
+            yield f"{board.task} {board.scorer}: {pairs} of models share a rank because of missing scores"
+    for board in boards:
+        for name in board.unranked:
+            yield f"{board.task} {board.scorer}: {name} has no score, so it has no rank"

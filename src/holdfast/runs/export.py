@@ -1,0 +1,91 @@
+"""Writes the lines of a run to a file, all of them or a selection."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+
+from holdfast.errors import UsageError, error_of_path, storage_errors
+from holdfast.printable import CleanStream
+from holdfast.records import MARKS
+from holdfast.report import ExportLine, ExportSource, KeyFilter, OutputFormat, choose, find_format, formats_of
+from holdfast.runs.run import Run
+from holdfast.score import KINDS
+from holdfast.spec import nearest
+
+
+class Export(msgspec.Struct, frozen=True):
+    """What to write. Empty `format`: that of the file's suffix. `events`: also the steps of each key."""
+
+    output: str
+    format: str = ""
+    events: bool = False
+    evaluation: str = ""
+    chosen: KeyFilter = KeyFilter()
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows; see `parse_columns`."""
+
+
+def write_export(run: Run, export: Export) -> None:
+    """Write the file. Raises UsageError for a format, a selection or a path that is not possible."""
+    format = _format_of(export)
+    if export.events and not format.has_events:
+        raise UsageError(f"the format {format.name} cannot hold events; leave out events, or use jsonl")
+    lines, source = lines_to_export(run, export)
+    if not format.is_text:
+        format.load()(lines, export.output, source)
+        return
+    try:
+        file = open(export.output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise error_of_path(error, f"{export.output} cannot be written: {error.strerror}") from error
+    with storage_errors(export.output), file:
+        format.load()(lines, CleanStream(file), source)
+
+
+def lines_to_export(
+    run: Run, export: Export, count: Callable[[Iterator[ExportLine]], Iterator[ExportLine]] = iter
+) -> tuple[Iterator[ExportLine], ExportSource]:
+    """The chosen lines, and what their writer may need besides. `count` passes all lines on, and may show progress."""
+    columns = run.row_columns(export.columns)
+    lines = select_lines(run, count(run.lines(export.evaluation, export.columns)), export.chosen)
+    if export.events:
+        lines = run.events(lines)
+    scorers, kinds = partial(run.scorers, export.evaluation), partial(run.score_kinds, export.evaluation)
+    return lines, ExportSource(scorers, kinds, columns, partial(run.column_kinds, columns))
+
+
+def _format_of(export: Export) -> OutputFormat:
+    known = formats_of("export")
+    suffix = os.path.splitext(export.output)[1]
+    if not export.format:
+        found = next((each for each in known.values() if each.suffix == suffix), None)
+        if found is None:
+            raise UsageError(f"{export.output}: name the format, for example format='jsonl': {', '.join(known)}")
+        return found
+    found = find_format("export", export.format)
+    if found is None:
+        raise UsageError(f"format {export.format}: there is no such export{nearest(export.format, set(known))}")
+    return found
+
+
+def select_lines(run: Run, lines: Iterator[ExportLine], chosen: KeyFilter) -> Iterator[ExportLine]:
+    """Filter lines. Raises UsageError for a task, model or kind of failure that the run does not have."""
+    cells = list(run.cells()) if chosen.tasks or chosen.models or chosen.kinds else []
+    for name in chosen.anomalies:
+        if name not in (*KINDS, *MARKS):
+            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
+    for option, names, known in (
+        ("--task", chosen.tasks, {cell.task for cell in cells}),
+        ("--model", chosen.models, {cell.model for cell in cells}),
+        ("--kind", chosen.kinds, {kind for cell in cells for kind in cell.failures}),
+    ):
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) if known else "; no sample failed"
+                raise UsageError(f"{option} {name}: {run.place.run_id} has none{hint}")
+    try:
+        return choose(lines, chosen)
+    except ValueError as error:
+        raise UsageError(f"--grep: {error}") from error

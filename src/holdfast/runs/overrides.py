@@ -1,0 +1,84 @@
+"""The spec that continues a run: its own or one in a file, with the changes and the selection of the caller."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import SpecError
+from holdfast.runs.execution.preparation import Given, find_modules_beside
+from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
+from holdfast.runs.store.damage import require_started
+from holdfast.runs.store.lookup import RunLocation, default_store, find_run, runs_in
+from holdfast.runs.store.trust import executed_by, require_trust
+from holdfast.spec import Selection, Spec, build_spec, change_spec, fill_environment, read_spec, select
+
+
+class Overrides(msgspec.Struct, frozen=True):
+    """What the caller changes in a spec, or selects of it."""
+
+    sets: Sequence[str] = ()
+    selection: Selection = Selection()
+    trust: bool = False
+    """Whether the user trusts the author of the spec that is stored in the run."""
+
+
+def assignments(changes: Mapping[str, Any]) -> list[str]:
+    """Changes as values of `--set`: every JSON value is valid YAML. Raises SpecError for what a spec cannot store."""
+    try:
+        return [f"{name}={msgspec.json.encode(value).decode()}" for name, value in changes.items()]
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
+
+
+def resolve_run(
+    name: str, path: str | None, store: str | None, overrides: Overrides, forked: str | None = None
+) -> tuple[RunLocation, Given]:
+    """Find a run and the spec to continue it with: the one in a file, or the run's own if this user trusts it.
+
+    `forked`: the id of the run's fork. `latest` and prefixes do not match it: they mean the same run before and after
+    the fork is made.
+    """
+
+    def search(store: str) -> Iterator[RunLocation]:
+        return (place for place in runs_in(store) if place.run_id != forked or name == forked)
+
+    place = find_run(store or default_store(), name, search)
+    return place, resolve_given(place, path, overrides)
+
+
+def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) -> Given:
+    """The spec to continue a run with: the one in a file, or the run's own if this user trusts it."""
+    fold, uid = read_story(place)
+    require_started(place, fold)
+    if path is not None:
+        spec = load_spec(path, overrides)
+        return Given(spec, rows=stored_rows(place, fold, spec), where=path)
+    source = fold.story.started.source if fold.story.started else ""
+    require_trust(place, uid, executed_by(stored_spec(fold), source), given=overrides.trust)
+    for assignment in overrides.sets:
+        if assignment.startswith("defaults."):
+            raise SpecError(
+                f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
+            )
+    fill_environment(fold.story.spec, overrides.sets)
+    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
+    find_modules_beside(source, spec)
+    return Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
+
+
+def load_spec(path: str, overrides: Overrides) -> Spec:
+    """Read a spec file, with the assignments and the selection of the caller applied."""
+    raw = read_spec(path)
+    fill_environment(raw, overrides.sets)
+    spec = select(build_spec(raw, path, overrides.sets), overrides.selection)
+    find_modules_beside(path, spec)
+    return spec
+
+
+def left_without_failures(place: RunLocation) -> int | None:
+    """The number of unfinished samples of a run without failed ones, for which `retry` has nothing to do; else None."""
+    fold = Reading(place).fold
+    # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
+    is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())
+    return None if fold.failed.count or is_repeated else fold.unfinished

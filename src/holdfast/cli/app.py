@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 _OTHER_NAMES = {
     "ls": "list runs",
-    "show": "status info logs",
+    "show": "status logs",
     "run": "start eval evaluate",
     "resume": "continue",
     "cancel": "stop kill",
@@ -114,6 +114,28 @@ def offer_experiments(store: str | None, incomplete: str) -> list[str]:
 
 def complete_status(incomplete: str) -> list[str]:
     return [status for status in STATUSES if status.startswith(incomplete)]
+
+
+def complete_topic(incomplete: str) -> list[tuple[str, str]]:
+    """The names and kinds that `info` describes."""
+    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
+        from holdfast.cli.commands.info import KINDS, topics
+
+        named = dict.fromkeys(KINDS, "a kind of names")
+        for each in topics():
+            named.setdefault(each.name, each.kind)
+        return [each for each in named.items() if each[0].startswith(incomplete)]
+    return []
+
+
+def complete_format(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The formats of `export` or `report`."""
+    with contextlib.suppress(Exception):
+        from holdfast.report import FORMATS
+
+        command = ctx.info_name
+        return [each.name for each in FORMATS if each.kind == command and each.name.startswith(incomplete)]
+    return []
 
 
 def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:

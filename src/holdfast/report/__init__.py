@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
+    from holdfast.report.formats import FORMATS
     from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
     from holdfast.report.formats.lines import (
         EventLine,
@@ -83,6 +84,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
             "compare.sides": "CellName SideAnswers sides_in sides_of",
+            "formats": "FORMATS",
             "formats.frames": "Table cost_table sample_table score_table",
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
@@ -103,6 +105,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "FORMATS",
     "CellName",
     "CellReport",
     "Cost",

@@ -14,6 +14,7 @@ from holdfast.cli.app import (
     Sets,
     Store,
     StoreToRead,
+    complete_format,
     complete_run,
     complete_status,
 )
@@ -129,7 +130,9 @@ def show(
 def report(
     names: RunsToRead,
     evaluation: Evaluation = "",
-    format: Annotated[str, typer.Option(help="table, markdown, latex, html, junit or json.")] = "table",
+    format: Annotated[
+        str, typer.Option(help="table, markdown, latex, html, junit or json.", autocompletion=complete_format)
+    ] = "table",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
     at_least: Annotated[
         float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")

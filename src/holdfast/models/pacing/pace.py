@@ -198,7 +198,7 @@ class Pace:
         policy, in_flight = error.policy, self.in_flight
         self.in_flight -= 1
         if policy.is_free or not policy.breaks:
-            self.breaker.has_contact = True  # it refuses or asks to wait, so it is there
+            self.breaker.has_contact = True  # a refusal, also a temporary one, is a response
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
         if error.retry_after and error.retryable:

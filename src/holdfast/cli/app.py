@@ -212,6 +212,7 @@ Evaluation = Annotated[
     str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
 ]
 Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
+AllColumns = Annotated[bool, typer.Option("--all", help="Show all columns of the table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

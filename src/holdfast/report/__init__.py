@@ -10,6 +10,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.compare.sentences import comparison_sentences
     from holdfast.report.compare.sides import CellName, SideAnswers, sides_in, sides_of
     from holdfast.report.costs import (
         Cost,
@@ -83,6 +84,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "compare.sentences": "comparison_sentences",
             "compare.sides": "CellName SideAnswers sides_in sides_of",
             "formats": "FORMATS",
             "formats.frames": "Table cost_table sample_table score_table",
@@ -130,6 +132,7 @@ __all__ = [
     "bar",
     "choose",
     "collect",
+    "comparison_sentences",
     "content_text",
     "cost_lines",
     "cost_sentences",

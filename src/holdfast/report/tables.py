@@ -326,7 +326,9 @@ def cost_sentences(cost: Cost) -> Iterator[str]:
 
 
 def speed_lines(report: RunReport) -> Iterator[str]:
-    """One line per model, without judges that only other evaluations used."""
+    """The wall time, and one line per model, without judges that only other evaluations used."""
+    if report.worked_seconds:
+        yield f"wall time: {duration(report.worked_seconds)} over all sessions"
     for model in report.models:
         request = model.phases["request"]
         if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):

@@ -109,4 +109,4 @@ def test_how_fast_a_judge_is_that_only_another_evaluation_asked_is_not_told(mixe
     asked = {"adviser": {"": 2}, "judge": {report.evaluation: 1}, "old": {"another": 3}, "both": {"another": 1, "": 1}}
     models = [msgspec.structs.replace(nobody, name=name, evaluations=by) for name, by in asked.items()]
     lines = speed_lines(msgspec.structs.replace(report, models=tuple(models)))
-    assert [line.partition(":")[0] for line in lines] == ["adviser", "judge", "both"]
+    assert [line.partition(":")[0] for line in lines] == ["wall time", "adviser", "judge", "both"]

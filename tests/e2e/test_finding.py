@@ -146,4 +146,5 @@ def test_tables_fit_the_terminal(folder: Path, width: int, command: tuple[str, .
         said = said.replace(each, "")
     table = said.partition("steps:")[0]
     assert "first" in table
-    assert max(len(line.rstrip()) for line in table.splitlines()) <= width
+    sentences = ("sums, numeric: ", "to see whether ")  # one line each, which the terminal wraps
+    assert max(len(line.rstrip()) for line in table.splitlines() if not line.startswith(sentences)) <= width

@@ -9,7 +9,6 @@ field whose type it has no words for: a page with a gap would be read as complet
 
 import inspect
 import json
-import re
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -21,16 +20,13 @@ import typer.core
 import typer.main
 from msgspec import inspect as kinds
 
+from holdfast.cli.arguments import description, field_meaning, in_words, link, scale_words, scorer_arguments
 from holdfast.cli.main import app
 from holdfast.runs.execution.log import EVENTS, LOG
-from holdfast.score import Scorer, describe_scale
-from holdfast.score.definition import arguments_after
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.scales import BUILT_IN_SCALES
 from holdfast.score.scorers.registry import SECTIONS
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.types import field_classes, nested_type
-from holdfast.stats import Scale
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"
@@ -191,16 +187,8 @@ def field_rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
     classes = dict(field_classes(part))
     for field in info.fields:
         inner = nested_type(part, field.name)
-        kind = f"see {_link(inner)}" if classes[field.name] == "nested" and inner else str(classes[field.name])
-        yield field.name, in_words(field.type), _default(field, inner is not None), kind, _description(field)
-
-
-def _description(field: kinds.Field) -> str:
-    """The sentence in the field's annotation. TypeError if there is none: the page would have a gap."""
-    text = (field.type.extra_json_schema or {}).get("description") if isinstance(field.type, kinds.Metadata) else None
-    if not text:
-        raise TypeError(f"the field {field.name!r} has no description: add described(...) to its type")
-    return str(text)
+        kind = f"see {link(inner)}" if classes[field.name] == "nested" and inner else str(classes[field.name])
+        yield field.name, in_words(field.type), _default(field, inner is not None), kind, field_meaning(field)
 
 
 def _places() -> dict[Part, list[str]]:
@@ -233,65 +221,6 @@ def _part_section(part: Part, places: list[str]) -> str:
         paths = " ".join(f"`{place}{name}`" for place in places)
         lines.append(_row(paths, words, default, kind, meaning))
     return "\n".join(lines) + "\n"
-
-
-def in_words(kind: kinds.Type) -> str:
-    """A type as a user would say it. TypeError for one that has no words yet."""
-    while isinstance(kind, kinds.Metadata):
-        kind = kind.type
-    for known, told in _WORDS.items():
-        if isinstance(kind, known):
-            return told(kind)
-    raise TypeError(f"there are no words for {kind!r}: add them to _WORDS in tools/reference.py")
-
-
-def _text(kind: kinds.StrType) -> str:
-    choice = re.fullmatch(r"\^\(([\w|-]+)\)\$", kind.pattern or "")
-    if choice:
-        return " or ".join(f"`{each}`" for each in choice[1].split("|"))
-    if kind.pattern:
-        return f"text that matches `{kind.pattern}`"
-    if kind.max_length is not None:
-        return f"text of {kind.min_length or 0} to {kind.max_length} characters"
-    return "text, not empty" if kind.min_length else "text"
-
-
-def _number(kind: kinds.IntType | kinds.FloatType) -> str:
-    bounds = {"of at least": kind.ge, "above": kind.gt, "of at most": kind.le, "below": kind.lt}
-    told = [f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None]
-    return " ".join(["whole number" if isinstance(kind, kinds.IntType) else "number", *told])
-
-
-def _list(kind: kinds.ListType) -> str:
-    item = in_words(kind.item_type)
-    told = f"list of ({item})" if isinstance(kind.item_type, kinds.UnionType) else f"list of {item}"
-    return f"{told} (at least {kind.min_length})" if kind.min_length else told
-
-
-def _mapping(kind: kinds.DictType) -> str:
-    if isinstance(kind.value_type, kinds.AnyType):
-        return "mapping"
-    return f"mapping of names to {in_words(kind.value_type)}"
-
-
-def _union(kind: kinds.UnionType) -> str:
-    return " or ".join(in_words(each) for each in kind.types)
-
-
-_WORDS: dict[type[kinds.Type], Callable[[Any], str]] = {
-    kinds.AnyType: lambda _: "anything",
-    kinds.NoneType: lambda _: "null",
-    kinds.BoolType: lambda _: "`true` or `false`",
-    kinds.IntType: _number,
-    kinds.FloatType: _number,
-    kinds.StrType: _text,
-    kinds.LiteralType: lambda kind: " or ".join(f"`{each}`" for each in kind.values),
-    kinds.ListType: _list,
-    kinds.TupleType: lambda kind: f"list of {len(kind.item_types)} ({in_words(kind.item_types[0])})",
-    kinds.DictType: _mapping,
-    kinds.UnionType: _union,
-    kinds.StructType: lambda kind: _link(kind.cls),
-}
 
 
 def _default(field: kinds.Field, nested: bool) -> str:
@@ -391,51 +320,26 @@ def scorers_page() -> str:
         lines = [f"\n## {kind}", "| scorer | arguments | score | scale | extra |", "|---|---|---|---|---|"]
         for each in scorers:
             extra = f"`{each.extra}`" if each.extra else ""
-            cells = (_arguments(each.function, 2), _says(each.function), _scale_words(each.name), extra)
+            cells = (_arguments(each.function, 2), description(each.function), scale_words(each.name), extra)
             lines.append(_row(f"`{each.name}`", *cells))
         sections.append("\n".join(lines) + "\n")
     extractors = [
-        _row(f"`{name}`", _arguments(each.function, 1), _says(each.function)) for name, each in EXTRACTORS.items()
+        _row(f"`{name}`", _arguments(each.function, 1), description(each.function)) for name, each in EXTRACTORS.items()
     ]
     return _SCORERS.format(generated=_GENERATED, kinds="".join(sections), extractors="\n".join(extractors))
 
 
-def _scale_words(name: str) -> str:
-    scale = BUILT_IN_SCALES[name]
-    return describe_scale(scale) if isinstance(scale, Scale) else _says(scale)
-
-
-def _says(function: Callable[..., Any]) -> str:
-    return inspect.cleandoc(function.__doc__ or "")
-
-
 def _arguments(function: Callable[..., Any], given: int) -> str:
-    hints = typing.get_type_hints(function, include_extras=True)
-    told = []
-    for name, parameter in arguments_after(function, given)[0].items():
-        if name == "ctx":
-            continue
-        after = "required"
-        if parameter.default is not inspect.Parameter.empty:
-            after = f"default `{json.dumps(parameter.default, default=lambda part: part.name)}`"
-        told.append(f"`{name}`: {_argument_words(hints[name])}; {after}")
-    return "<br>".join(told)
-
-
-def _argument_words(hint: Any) -> str:
-    if hint is Scorer or hint == Scorer | None:
-        return "a scorer"
-    if typing.get_origin(hint) is list and Scorer in typing.get_args(hint):
-        return "list of scorers"
-    return "mapping of labels to scorers" if "Scorer" in str(hint) else in_words(kinds.type_info(hint))
+    """The arguments of a scorer or an extractor, as a cell of a table."""
+    listed = []
+    for each in scorer_arguments(function, given):
+        after = "required" if each.default is None else f"default `{each.default}`"
+        listed.append(f"`{each.name}`: {each.type}; {after}")
+    return "<br>".join(listed)
 
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
-
-
-def _link(part: Part) -> str:
-    return f"[{part.__name__}](#{_anchor(part.__name__)})"
 
 
 def _anchor(title: str) -> str:

@@ -243,7 +243,7 @@ def test_report_shows_each_cell_with_its_uncertainty(finished: Path) -> None:
     assert 0 < summary["low"] < summary["mean"] < summary["high"] < 1
     assert summary["standard_error"] > 0
     read = call("report", "first", cwd=finished).out
-    assert all(word in read for word in ("0.1667", "± s.e.", "95% interval", "numeric", "24+6"))
+    assert all(word in read for word in ("0.1667", "16.7% right", "95% interval", "numeric", "24 in, 6 out"))
 
 
 def test_verify_finds_a_whole_run_whole(finished: Path) -> None:

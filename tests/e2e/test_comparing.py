@@ -188,7 +188,11 @@ def test_a_person_sees_both_answers_of_what_changed(tmp_path: Path) -> None:
     done = call("compare", "one", "two", "--store", tmp_path / "runs", cwd=tmp_path)
     assert done.code == 0
     lines = done.out.splitlines()
-    assert {"difference", "p", "adjusted", "dz", "wins", "losses", "ties"} <= set(lines[0].split())
+    assert lines[0].startswith("sums/arith, numeric: ")
+    assert lines[2].split("  ")[0] == "task"
+    assert len([title for title in lines[2].split("  ") if title]) == 8
+    wide = call("compare", "one", "two", "--all", "--store", tmp_path / "runs", cwd=tmp_path).out.splitlines()
+    assert {"difference", "p", "adjusted", "dz", "wins", "losses", "ties"} <= set(wide[2].split())
     assert "    - 8" in lines
     assert "    + 9" in lines
     none = call("compare", "one", "two", "--limit", "0", "--store", tmp_path / "runs", cwd=tmp_path)

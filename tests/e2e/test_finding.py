@@ -28,6 +28,17 @@ def keys(folder: Path, *options: str) -> list[str]:
     return [json.loads(line)["key"] for line in done.out.splitlines()]
 
 
+def test_info_describes_a_name_and_refuses_an_unknown_one_with_the_nearest(tmp_path: Path) -> None:
+    done = call("info", "numeric", cwd=tmp_path)
+    assert (done.code, done.out.splitlines()[0]) == (0, "numeric: scorer")
+    done = call("info", "--json", cwd=tmp_path, env={"HOLDFAST_STORE": "elsewhere"})
+    assert json.loads(done.out)["places"]["runs"] == str(tmp_path / "elsewhere")
+    done = call("info", "numreic", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "nothing is called 'numreic'; did you mean 'numeric'?" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_export_holds_what_is_chosen(folder: Path) -> None:
     every = dict.fromkeys(keys(folder))
     failed = keys(folder, "--failed")
@@ -135,4 +146,5 @@ def test_tables_fit_the_terminal(folder: Path, width: int, command: tuple[str, .
         said = said.replace(each, "")
     table = said.partition("steps:")[0]
     assert "first" in table
-    assert max(len(line.rstrip()) for line in table.splitlines()) <= width
+    sentences = ("sums, numeric: ", "to see whether ")  # one line each, which the terminal wraps
+    assert max(len(line.rstrip()) for line in table.splitlines() if not line.startswith(sentences)) <= width

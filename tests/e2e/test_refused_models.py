@@ -59,6 +59,13 @@ def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same
         server.close()
 
 
+def test_a_wrong_name_is_answered_with_the_models_of_the_server(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(faults=[Fault("404")])) as server:
+        write_spec(tmp_path, 10, server.base_url, model={"model": "test-modle"})
+        assert "did you mean 'test-model'? The server lists test-model" in run(*RUN, cwd=tmp_path).err
+    assert "did you mean 'test-model'?" in shown("x", tmp_path / "runs")["reason"]
+
+
 def test_a_cell_beside_one_that_is_refused_continues(tmp_path: Path) -> None:
     with start_server_process(Behaviour(faults=[Fault("401")])) as bad, start_server_process() as good:
         model: dict[str, Any] = {"provider": "openai", "model": "m"}

@@ -65,6 +65,25 @@ def test_when_patience_is_over_the_rest_stays_unfinished(tmp_path: Path) -> None
     assert "no answer for" in found["reason"]
 
 
+def test_a_server_that_never_answered_is_given_up_soon_and_one_that_answered_in_an_earlier_process_is_not(
+    tmp_path: Path,
+) -> None:
+    server = start_server_process(SLOW)
+    limits = {"patience_seconds": 600.0, "first_contact_seconds": 1.0}
+    course = staged(tmp_path, server, 200, **limits)
+    server.close()
+    done = run(*course.command, cwd=tmp_path)
+    assert done.code == 1
+    assert "none before in this run (first_contact_seconds)" in course.show()["reason"]
+    assert course.show()["unfinished"] == 200
+    with start_server_process(SLOW, port_of(server)) as back, alive(course) as process:
+        wait_for(lambda: back.stats().answered > 20, "some answers")
+        finish(process, signal.SIGINT)
+    with alive(course) as process:
+        wait_for(lambda: "waiting up to 600 s for it (patience_seconds)" in str(course.log()), "the resume is patient")
+        assert finish(process, signal.SIGINT).code == 130
+
+
 def test_the_limit_of_a_server_is_found_and_nothing_fails(tmp_path: Path) -> None:
     """Few refusals, and none of them uses up the one retry of a request."""
     with start_server_process(Behaviour(latency_seconds=0.02, load=Load(in_flight=5))) as server:

@@ -277,8 +277,8 @@ def _compare_agreement(tally: Tally, place: str, told: Agreement, votes: Sequenc
 def _compare_speeds(tally: Tally, told: Sequence[ModelProfile], recount: Recount) -> None:
     found = {name: each for name, each in recount.speeds.models.items() if each.requests or each.phases}
     tally.names("models", [each.name for each in told], [name for name, _ in found])
-    worked = recount.speeds.worked
     for each in told:
+        worked = recount.speeds.worked if each.role else recount.speeds.asking
         speed, place = found.get((each.name, each.role)), f"{each.title}: "
         if speed is None:
             continue

@@ -76,7 +76,9 @@ class Speeds:
     def __init__(self) -> None:
         self.models: dict[tuple[str, bool], Speed] = {}
         """By name; True for that of a role."""
-        self._over = 0.0
+        self._over: list[tuple[float, bool]] = []
+        """Seconds of each sitting that is over, and whether samples sent requests in it."""
+        self._is_asking = False
         self._since: float | None = None
         """When the sitting began that is not over."""
         self._seen = 0.0
@@ -86,7 +88,17 @@ class Speeds:
 
     @property
     def worked(self) -> float:
-        return self._over + (0.0 if self._since is None else max(self._seen - self._since, 0.0))
+        return sum(seconds for seconds, _ in self._sittings())
+
+    @property
+    def asking(self) -> float:
+        """Of the sittings in which samples sent requests."""
+        return sum(seconds for seconds, is_asking in self._sittings() if is_asking)
+
+    def _sittings(self) -> list[tuple[float, bool]]:
+        if self._since is None:
+            return self._over
+        return [*self._over, (max(self._seen - self._since, 0.0), self._is_asking)]
 
     def opened(self, epoch: int) -> None:
         """A segment begins, perhaps that of another process."""
@@ -114,6 +126,8 @@ class Speeds:
             own.took("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
+            if step.scope.partition("/")[0] != "score":
+                self._is_asking = True
             (self.models.setdefault((role, True), Speed()) if role else own).add(step)
 
     def scored(self, seconds: float, line: Line) -> None:
@@ -132,8 +146,9 @@ class Speeds:
         self._seen = max(self._seen, at)
 
     def _end(self, at: float) -> None:
-        self._over += 0.0 if self._since is None else max(at - self._since, 0.0)
-        self._since = None
+        if self._since is not None:
+            self._over.append((max(at - self._since, 0.0), self._is_asking))
+        self._since, self._is_asking = None, False
 
 
 def quantiles(durations: "array[float]") -> dict[str, tuple[float, float]]:

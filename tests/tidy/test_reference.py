@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from holdfast.cli.arguments import in_words
 from holdfast.cli.main import app
 from holdfast.errors import SpecError
 from holdfast.runs.execution.log import EVENTS
@@ -18,7 +19,6 @@ from tools.reference import (
     default_fields,
     events_page,
     fields_page,
-    in_words,
     main,
     pages,
     scorers_page,

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 _OTHER_NAMES = {
     "ls": "list runs",
-    "show": "status info logs",
+    "show": "status logs",
     "run": "start eval evaluate",
     "resume": "continue",
     "cancel": "stop kill",
@@ -116,6 +116,28 @@ def complete_status(incomplete: str) -> list[str]:
     return [status for status in STATUSES if status.startswith(incomplete)]
 
 
+def complete_topic(incomplete: str) -> list[tuple[str, str]]:
+    """The names and kinds that `info` describes."""
+    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
+        from holdfast.cli.commands.info import KINDS, topics
+
+        named = dict.fromkeys(KINDS, "a kind of names")
+        for each in topics():
+            named.setdefault(each.name, each.kind)
+        return [each for each in named.items() if each[0].startswith(incomplete)]
+    return []
+
+
+def complete_format(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The formats of `export` or `report`."""
+    with contextlib.suppress(Exception):
+        from holdfast.report import FORMATS
+
+        command = ctx.info_name
+        return [each.name for each in FORMATS if each.kind == command and each.name.startswith(incomplete)]
+    return []
+
+
 def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:
     """Experiment, id and last change of every run that can be read."""
     from urllib.parse import unquote  # late: `--help` does not need it
@@ -194,6 +216,7 @@ Columns = Annotated[
     typer.Option(metavar="NAMES", help="Add columns of the data rows: names separated by commas, or 'row.*' for all."),
 ]
 Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
+AllColumns = Annotated[bool, typer.Option("--all", help="Show all columns of the table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -15,9 +15,10 @@ from holdfast.datasets.files import (
     ending_of,
     type_of_name,
 )
-from holdfast.datasets.readers import open_rows, rows_in_memory
+from holdfast.datasets.readers import FORMATS, open_rows, rows_in_memory
 
 __all__ = [
+    "FORMATS",
     "BadFileError",
     "Columns",
     "FileColumns",

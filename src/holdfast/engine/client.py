@@ -68,9 +68,11 @@ class ModelClient:
         everywhere: Slots,
         retried: Callable[[str], None] = lambda why: None,
         tell: Callable[[str, str], None] = lambda event, message: None,
+        *,
+        has_answers: bool = False,
     ) -> None:
         """`everywhere` limits requests over all models; `retried` receives the reason of each retry; `tell` receives
-        a dotted event name and a message.
+        a dotted event name and a message. `has_answers`: the model answered in an earlier process of the run.
         """
         guard = Guard(model, place)
 
@@ -81,6 +83,7 @@ class ModelClient:
         self.provider: Provider = GuardedProvider(provider, guard) if guard.is_needed else provider
         self.everywhere = everywhere
         self.pace = Pace(_pace_limits(model))
+        self.pace.breaker.has_contact = has_answers
         self.streak = Streak()
         self.next_number = itertools.count(1).__next__
         """Numbers requests, so that the breaker can tell them apart."""
@@ -222,7 +225,9 @@ class ModelClient:
     def report_breaker(self, error: ModelError | None = None) -> None:
         """Log that the circuit breaker has opened or closed."""
         if self.pace.breaker.is_open:
-            patience = f"waiting up to {self.pace.breaker.patience_seconds:g} s for it (patience_seconds)"
+            breaker = self.pace.breaker
+            field = "patience_seconds" if breaker.has_contact else "first_contact_seconds"
+            patience = f"waiting up to {breaker.seconds_max:g} s for it ({field})"
             self._tell("model.waiting", f"the server of model {self.name} does not respond, {patience}: {error}")
         else:
             self._tell("model.answers", f"the server of model {self.name} answers again")
@@ -315,6 +320,8 @@ class PacedRequest:
         breaker = client.pace.breaker
         if breaker.is_over(now):
             waited = f"no answer for {breaker.open_seconds(now):.0f} s"
+            if not breaker.has_contact:
+                waited += " and none before in this run (first_contact_seconds)"
             client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"))
         if client.note_refusal(error, self._cell, self._call.sample) or client.closed is not None:
             await client.stop_cell(client.closed or error, self._cell, self._tries)
@@ -393,14 +400,19 @@ class _IsolatedProvider:
         await self._provider.close()
 
 
+_FIRST_CONTACT_SECONDS = 30.0
+
+
 def _pace_limits(model: Model) -> PaceLimits:
     """With `request_retries: 0` there is no patience either: the user wants to see every failure at once."""
+    first = model.first_contact_seconds
     return PaceLimits(
         model.max_connections,
         model.adaptive,
         model.requests_per_minute,
         model.tokens_per_minute,
         model.patience_seconds if model.request_retries else 0.0,
+        min(_FIRST_CONTACT_SECONDS, model.patience_seconds) if first is None else first,
     )
 
 

@@ -33,11 +33,11 @@ from holdfast.models import Slots, open_batch_api
 from holdfast.models.batch.jobs import BatchSetup
 from holdfast.models.batch.queue import Batches
 from holdfast.plan import PreparedTask, scoring_roles
-from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage
+from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage, cell_names
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
-from holdfast.spec import Price, Spec
+from holdfast.spec import Model, Price, Spec
 from holdfast.state import Fold
 
 _UNLIMITED = 1 << 40
@@ -131,13 +131,15 @@ class Engine:
         self._tasks = {task.name: Slots(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Slots(job.spec.concurrency.score)
         everywhere = self._everywhere = Slots(job.spec.concurrency.generate or _UNLIMITED)
-        report = self._count_retry, self.tell
+        answered = _answered_before(fold)
+
+        def open_client(model: Model, place: str, name: tuple[str, str]) -> ModelClient:
+            return ModelClient(model, place, everywhere, self._count_retry, self.tell, has_answers=name in answered)
+
         self._clients = {
-            each.name: ModelClient(each, f"models.{each.name}", everywhere, *report) for each in job.spec.models
+            each.name: open_client(each, f"models.{each.name}", (each.name, "")) for each in job.spec.models
         }
-        self._roles = {
-            name: ModelClient(each, f"roles.{name}", everywhere, *report) for name, each in job.spec.roles.items()
-        }
+        self._roles = {name: open_client(each, f"roles.{name}", ("", name)) for name, each in job.spec.roles.items()}
         self._batched = {each.name: Slots(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
@@ -538,6 +540,16 @@ def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
     """Return prices by (evaluated model, role), one of which is empty."""
     models = {(model.name, ""): model.price for model in spec.models}
     return models | {("", role): model.price for role, model in spec.roles.items()}
+
+
+def _answered_before(fold: Fold) -> set[tuple[str, str]]:
+    """Return the models, as (evaluated model, role), that answered in earlier processes of the run."""
+    return {
+        ("", role) if role else (cell_names(cell)[1], "")
+        for cell, roles in fold.story.bills.items()
+        for role, bill in roles.items()
+        if bill.usage.requests
+    }
 
 
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:

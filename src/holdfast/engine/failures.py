@@ -146,6 +146,8 @@ _FINAL_KINDS = {
 }
 _CODE_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
 """Errors of the code itself: another attempt would fail in the same way."""
+_DATA_ERRORS = (LookupError, ArithmeticError)
+"""Errors of code or data. One more attempt may help, because it sends its requests again; after that it does not."""
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
@@ -155,6 +157,10 @@ class FailedAttempt(msgspec.Struct, frozen=True):
 
     failure: Failure
     final: bool = False
+    is_repeatable: bool = False
+    """Whether the same exception in two attempts in a row will come a third time: a key that is missing in the data,
+    and not a server that the solver calls itself.
+    """
 
 
 def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseException | None = None) -> FailedAttempt:
@@ -179,7 +185,10 @@ def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseExcept
     if outside is not None:
         reason = failure_in(outside, secrets)
         return FailedAttempt(msgspec.structs.replace(reason.failure, detail=failure.detail), reason.final)
-    return FailedAttempt(failure, any(_first(error, kind) is not None for kind in _CODE_ERRORS))
+    is_wrong, is_repeatable = (
+        any(_first(error, kind) is not None for kind in kinds) for kinds in (_CODE_ERRORS, _DATA_ERRORS)
+    )
+    return FailedAttempt(failure, is_wrong, is_repeatable)
 
 
 def _as_failed(failure: Failure, secrets: Sequence[str]) -> FailedAttempt:

@@ -191,6 +191,7 @@ class Sampler:
         flight = self._register_in_flight(ticket, setup.seconds)
         try:
             first = attempt = 1 if history is NO_HISTORY else history.next_attempt()
+            before: FailedAttempt | None = None
             while True:
                 scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
                 if history is NO_HISTORY:
@@ -210,7 +211,8 @@ class Sampler:
                 # attempt that only replayed what an earlier process had recorded.
                 restarts = result.failure.kind == "sandbox" and spent.replayed > 0
                 first += restarts or (not spent.live and spent.replayed > 0)
-                final = not restarts and (result.final or attempt - first >= setup.work.task.sample_retries)
+                is_same = result.is_repeatable and result == before
+                final = not restarts and (result.final or is_same or attempt - first >= setup.work.task.sample_retries)
                 failed = SampleFailed(ticket.o, attempt, result.failure, final, spent)
                 await self._journal.append(draft("sample.failed", failed, ticket.key))
                 if final:
@@ -218,6 +220,7 @@ class Sampler:
                     return
                 history = history.with_attempt(steps, {attempt: result.failure.kind})
                 attempt += 1
+                before = result
                 flight.since = flight.task.get_loop().time()
         finally:
             self.flights.discard(flight)

@@ -24,6 +24,7 @@ from holdfast.models.provider import (
     Provider,
     Request,
     UnknownProviderError,
+    describe_models,
 )
 from holdfast.models.providers.registry import make_provider
 
@@ -62,6 +63,7 @@ __all__ = [
     "count_tokens",
     "credentials_of",
     "current_call",
+    "describe_models",
     "find_rates",
     "identity_of",
     "is_installed",

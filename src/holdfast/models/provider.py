@@ -9,7 +9,7 @@ HoldfastError
     └── UnknownProviderError   no provider has that name
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -68,6 +68,19 @@ class Listing(Protocol):
 
     async def served(self, seconds: float) -> list[str] | None:
         """The names of its models; None if it lists none. ModelError if it is unreachable or rejects the key."""
+
+
+_MODELS_LISTED_MAX = 8
+
+
+def describe_models(model: str, names: Sequence[str]) -> str:
+    """The models of a server for a user who named one that it does not have, the nearest first."""
+    import difflib
+
+    near = difflib.get_close_matches(model, names, n=1, cutoff=0.5)
+    shown = ", ".join(names[:_MODELS_LISTED_MAX]) or "no model"
+    more = f" and {len(names) - _MODELS_LISTED_MAX} more" if len(names) > _MODELS_LISTED_MAX else ""
+    return f"did you mean {near[0]!r}? The server lists {shown}{more}" if near else f"the server lists {shown}{more}"
 
 
 Kind = Literal[

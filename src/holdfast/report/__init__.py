@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
+    from holdfast.report.compare.sentences import comparison_sentences
     from holdfast.report.compare.sides import (
         CellName,
         Measure,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
-    from holdfast.report.formats import ExportSource, OutputFormat, find_format, formats_of
+    from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
     from holdfast.report.formats.lines import (
         EventLine,
@@ -122,10 +123,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
+            "compare.sentences": "comparison_sentences",
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
-            "formats": "ExportSource OutputFormat find_format formats_of",
+            "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
@@ -150,6 +152,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "FORMATS",
     "IMAGES",
     "PLOT_KINDS",
     "UNKNOWN",
@@ -198,6 +201,7 @@ __all__ = [
     "collect_plot_data",
     "column_kinds",
     "compare_sides",
+    "comparison_sentences",
     "content_text",
     "cost_lines",
     "cost_sentences",

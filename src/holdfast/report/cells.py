@@ -205,6 +205,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """How fast each model was."""
     damage: tuple[str, ...] = ()
     """What is missing or changed in the run's files, one sentence each."""
+    worked_seconds: float = 0.0
+    """Wall time: how long processes worked on the run. The seconds of cells are sums over samples that overlap."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (

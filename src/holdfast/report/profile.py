@@ -49,7 +49,7 @@ class ModelProfile(msgspec.Struct, frozen=True):
     input_tokens: int
     output_tokens: int
     requests_per_second: float | None
-    """Per second that a process worked on the run."""
+    """Per second of the sessions in which samples sent requests; of a role, per second that a process worked."""
     output_tokens_per_second: float | None
     rate_limited_share: float | None
     """The share of the time from queueing to the answer that requests waited for a rate limit."""
@@ -60,7 +60,7 @@ class ModelProfile(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str, is_role: bool, times: ModelTimes, worked: float) -> "ModelProfile":
-        """`worked`: seconds that processes worked on the run."""
+        """`worked`: seconds in which it could have been used."""
         waited = times.held_seconds + times.sent_seconds
         has_queue = "queue" in times.phases  # older versions did not record it
         return cls(
@@ -116,10 +116,11 @@ class ProfileReport(msgspec.Struct, frozen=True):
 def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
     """Evaluated models first, without models that did nothing."""
     _, worked = profile.until_now()
+    answering = profile.answering_until_now()
     for is_role, models in ((False, profile.models), (True, profile.roles)):
         for name, times in models.items():
             if times.requests or times.phases:
-                yield ModelProfile.of(name, is_role, times, worked)
+                yield ModelProfile.of(name, is_role, times, worked if is_role else answering)
 
 
 def profile_report(profile: Profile, names: tuple[str, str, str], live: Durations | None) -> ProfileReport:

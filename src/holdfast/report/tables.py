@@ -45,52 +45,76 @@ _COLUMNS = (
     "scorer failed",
     "failed",
     "unfinished",
+    "left out",
     "tokens",
     "cost",
-    "time",
+    "summed time",
 )
+_DEFAULT = ("task", "model", "scorer", "mean", "95% interval", "n")
+_DEFAULT_IF_ROOM = ("left out", "cost", "tokens", "summed time")
+_DEFAULT_MAX = 8
+_SENTENCES_MAX = 10
+_MODELS_MAX = 5
 _NAMES = 3
 """The first columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
 _CODE_FAILURES = ("solver", "record")
 _TOO_LARGE = RecordTooLargeError.kind
-_ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "cost"}
+_ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "left out", "cost"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
 Command = Callable[..., str]
 """Makes a command line for this run from a verb and its options, ready to be copied."""
 
 
-def report_table(report: RunReport, command: Command | None = None) -> RenderableType:
-    """The cells of a run, and below them what the numbers do not show. Empty columns are left out. With `command`, it
-    also lists what to do about failed samples.
+def report_table(report: RunReport, command: Command | None = None, *, all_columns: bool = False) -> RenderableType:
+    """The cells of a run, and below them what the numbers do not show. Empty columns are left out, and unless
+    `all_columns` is set there are at most eight. With `command`, it also lists what to do about failed samples.
     """
-    names, rows = report_rows(report)
-    above: list[RenderableType] = [headline(report), *map(_line, notice_lines(report)), ""]
+    names, rows = report_rows(report, all_columns=all_columns)
+    sentences = [_line(sentence, "bold") for sentence in result_sentences(report, command)]
+    above: list[RenderableType] = [headline(report), *map(_line, notice_lines(report)), *sentences, ""]
     return Group(*above, plain_table(names, rows), *_footnotes(report, command))
 
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
     below = html_lines(str(line) for line in _footnotes(report, None))
-    above = html_lines((headline(report).plain, *notice_lines(report)))
+    above = html_lines((headline(report).plain, *notice_lines(report), *result_sentences(report)))
     return f"{above}{html_table(*report_rows(report))}{below}"
 
 
-def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
-    """The names of the non-empty columns, and the rows."""
+def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[str], list[list[str]]]:
+    """The names of the non-empty columns, and the rows. Without `all_columns`: only the most important columns, with
+    one sum of the answers that are left out of a mean.
+    """
     rows: list[tuple[str, ...]] = []
     for cell in report.cells:
-        used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-        counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
+        used = tokens(cell.usage)
+        counts = (str(cell.failed), str(cell.unfinished))
+        spent = (used, str(cell.cost), duration(cell.seconds))
         if not cell.scorers:
-            rows.append((cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts))
-        for number, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
-            names, rest = ((cell.task, cell.model), counts) if number == 0 else (("", ""), ("",) * len(counts))
-            rows.append((*names, name, *numbers, *rest))
-    shown = [
-        i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
+            left = str(cell.planned - cell.finished)
+            rows.append(
+                (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts, left, *spent)
+            )
+        named = [(each, *row) for each in cell.scorers for row in scorer_rows(each)]
+        for number, (scorer, name, numbers) in enumerate(named):
+            left = str(left_out(scorer, name))
+            if number == 0:
+                rows.append((cell.task, cell.model, name, *numbers, *counts, left, *spent))
+            else:
+                rows.append(("", "", name, *numbers, "", "", left, "", "", ""))
+    filled = [
+        name
+        for i, name in enumerate(_COLUMNS)
+        if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
+    if all_columns:
+        wanted = [name for name in filled if name != "left out"]
+    else:
+        wanted = [*_DEFAULT, *(name for name in _DEFAULT_IF_ROOM if name in filled)][:_DEFAULT_MAX]
+    shown = [i for i, name in enumerate(_COLUMNS) if name in wanted]
     return [_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
@@ -142,6 +166,40 @@ def notice_lines(report: RunReport) -> Iterator[str]:
     if len(report.evaluations) > 1:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
+
+
+def result_sentences(report: RunReport, command: Command | None = None) -> Iterator[str]:
+    """One sentence per task and scorer: the mean of each model, in percent if it is a share. With several models, also
+    which command shows whether they differ.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in report.cells:
+        parts = tuple(f"{each.scorer}." for each in cell.scorers)  # a judge's vote is part of its panel's row
+        for each in cell.scorers:
+            if each.plain and each.summary.mean is not None and not each.scorer.startswith(parts):
+                found.setdefault((cell.task, each.scorer), []).append(f"{cell.model} {_result(each)}")
+    several = any(len(models) > 1 for models in found.values())
+    for (task, scorer), models in list(found.items())[:_SENTENCES_MAX]:
+        more = f" and {len(models) - _MODELS_MAX} more" if len(models) > _MODELS_MAX else ""
+        yield f"{task}, {scorer}: {'; '.join(models[:_MODELS_MAX])}{more}"
+    if several:
+        compare = command("compare") if command is not None else f"holdfast compare {report.run_id}"
+        yield f"to see whether the models differ: {compare}"
+
+
+def _result(scorer: ScorerReport) -> str:
+    """`has 85.4% right (95%: 68.5 to 94.1, 16 samples)`."""
+    summary, scale = scorer.summary, scorer.scale
+    is_share = (scale.lowest, scale.highest) == (0.0, 1.0)
+    factor, digits = (100.0, ".1f") if is_share else (1.0, ".3g")
+    mean = f"{factor * (summary.mean or 0.0):{digits}}"
+    text = f"has {mean}% right" if scale.is_bool else f"has a mean of {mean}%" if is_share else f"has a mean of {mean}"
+    if scale.kind == "range" and not is_share:
+        text += f" on a scale from {scale.lowest:g} to {scale.highest:g}"
+    notes = [counted(summary.n if summary.samples is None else summary.samples, "sample")]
+    if summary.low is not None and summary.high is not None:
+        notes[:0] = [f"95%: {factor * summary.low:{digits}} to {factor * summary.high:{digits}}"]
+    return f"{text} ({', '.join(notes)})"
 
 
 def tokens(usage: Usage) -> str:
@@ -276,7 +334,9 @@ def cost_sentences(cost: Cost) -> Iterator[str]:
 
 
 def speed_lines(report: RunReport) -> Iterator[str]:
-    """One line per model, without judges that only other evaluations used."""
+    """The wall time, and one line per model, without judges that only other evaluations used."""
+    if report.worked_seconds:
+        yield f"wall time: {duration(report.worked_seconds)} over all sessions"
     for model in report.models:
         request = model.phases["request"]
         if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):

@@ -403,6 +403,7 @@ def report_of(
         unlooked=unlooked(index),
         models=tuple(model_profiles(index.profile)),
         damage=damage,
+        worked_seconds=round(index.profile.until_now()[1], 3),
     )
 
 

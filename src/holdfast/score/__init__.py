@@ -11,12 +11,20 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
-    from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, scorer
+    from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, arguments_after, scorer
+    from holdfast.score.extractors import EXTRACTORS
     from holdfast.score.fingerprints import identity, import_user_module, solver_digest, source_digest
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import Entry, resolve, scorers_in
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
-    from holdfast.score.scales import EvaluationScales, describe_scale, mixed_scales, scale_hints, scales_of
+    from holdfast.score.scales import (
+        BUILT_IN_SCALES,
+        EvaluationScales,
+        describe_scale,
+        mixed_scales,
+        scale_hints,
+        scales_of,
+    )
     from holdfast.score.scorers.choice import choice, extract_letter
     from holdfast.score.scorers.numeric import last_quantity, numeric
     from holdfast.score.scorers.registry import SCORERS
@@ -26,12 +34,13 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "anomalies": "ANOMALIES_VERSION KINDS AnswerExpectations expect_answers find_anomalies",
-            "definition": "Extractor Scorer ScorerError ScoringFailed scorer",
+            "definition": "Extractor Scorer ScorerError ScoringFailed arguments_after scorer",
+            "extractors": "EXTRACTORS",
             "fingerprints": "identity import_user_module solver_digest source_digest",
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "Entry resolve scorers_in",
             "results": "as_number is_quick score_answer score_at_once score_group",
-            "scales": "EvaluationScales describe_scale mixed_scales scale_hints scales_of",
+            "scales": "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of",
             "scorers.choice": "choice extract_letter",
             "scorers.numeric": "last_quantity numeric",
             "scorers.registry": "SCORERS",
@@ -41,6 +50,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
 
 __all__ = [
     "ANOMALIES_VERSION",
+    "BUILT_IN_SCALES",
+    "EXTRACTORS",
     "KINDS",
     "OF_LABELS",
     "SCORERS",
@@ -52,6 +63,7 @@ __all__ = [
     "Scorer",
     "ScorerError",
     "ScoringFailed",
+    "arguments_after",
     "as_number",
     "choice",
     "describe_scale",

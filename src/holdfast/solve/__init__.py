@@ -6,14 +6,17 @@ models are in `tools`.
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
-from holdfast.solve.registry import resolve_solver, sandboxes_of, solver
+from holdfast.solve.registry import SOLVERS, SolverParameter, parameters_of, resolve_solver, sandboxes_of, solver
 from holdfast.solve.replay import RecordedStep
 from holdfast.solve.resources import AttemptLimits, AttemptResources, ModelHandle
 from holdfast.solve.steps import Scope, StepFailedError, Steps, UnconfirmedCall
+from holdfast.solve.tools.built_in import TOOLS
 from holdfast.solve.tools.tool import LimitError, Tool, ToolArgumentsError, tool
 from holdfast.solve.tools.workplace import Workplace
 
 __all__ = [
+    "SOLVERS",
+    "TOOLS",
     "AttemptLimits",
     "AttemptResources",
     "Context",
@@ -25,6 +28,7 @@ __all__ = [
     "Scope",
     "Solve",
     "Solver",
+    "SolverParameter",
     "StepFailedError",
     "Steps",
     "Tool",
@@ -34,6 +38,7 @@ __all__ = [
     "Workplace",
     "columns_of",
     "is_in_text",
+    "parameters_of",
     "resolve_solver",
     "sandboxes_of",
     "solver",

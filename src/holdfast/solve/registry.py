@@ -1,4 +1,4 @@
-"""Finds the solvers, tools and functions that a spec names: built in (the table `BUILT_IN`), an installed package's
+"""Finds the solvers, tools and functions that a spec names: built in (the table `SOLVERS`), an installed package's
 entry point, or the user's `module:function`.
 
 A solver is `async def solve(sample, ctx)` and returns a string or an Answer. Its arguments are passed by name. They are
@@ -110,7 +110,7 @@ def read_arguments(
     """Return the arguments as the function takes them; `resolve` resolves solvers. The fields of a parameter that is a
     struct are written as arguments of their own.
     """
-    takes = _parameters(function)
+    takes = parameters_of(function)
     _check_names(takes, arguments, place)
     readers = {Sequence[Solver]: lambda given, where: _solvers(given, where, resolve), **_READERS}
     read: dict[str, Any] = {}
@@ -124,33 +124,38 @@ def read_arguments(
     return read | {name: hints[name](**fields) for name, fields in bundles.items()}
 
 
-class _Parameter(msgspec.Struct, frozen=True):
+class SolverParameter(msgspec.Struct, frozen=True):
+    """One argument of a built-in solver."""
+
     hint: Any
-    required: bool = False
+    default: Any
+    """`inspect.Parameter.empty` if it is required."""
     bundle: str = ""
     """The struct parameter that this is a field of."""
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, _Parameter]:
+def parameters_of(function: Callable[..., Any]) -> dict[str, SolverParameter]:
+    """Return the arguments that a spec may give to a built-in solver, by name."""
     hints = typing.get_type_hints(function, include_extras=True)
-    found: dict[str, _Parameter] = {}
+    found: dict[str, SolverParameter] = {}
     for each in list(inspect.signature(function).parameters.values())[2:]:  # the first two are sample and ctx
         hint = hints[each.name]
         if hint not in _READERS and inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             fields = typing.get_type_hints(hint, include_extras=True)
-            found |= {name: _Parameter(fields[name], bundle=each.name) for name in hint.__struct_fields__}
+            defaults = {field.name: field.default for field in msgspec.structs.fields(hint)}
+            found |= {name: SolverParameter(fields[name], default, each.name) for name, default in defaults.items()}
         else:
-            found[each.name] = _Parameter(hint, each.default is each.empty)
+            found[each.name] = SolverParameter(hint, each.default)
     return found
 
 
-def _check_names(takes: dict[str, _Parameter], arguments: dict[str, Any], place: str) -> None:
+def _check_names(takes: dict[str, SolverParameter], arguments: dict[str, Any], place: str) -> None:
     for name in arguments:
         if name not in takes:
             known = f"it takes {', '.join(takes)}" if takes else "it takes none"
             raise SpecError(f"{place}: does not take these arguments: there is no {name!r}; {known}")
     for name, parameter in takes.items():
-        if parameter.required and name not in arguments:
+        if parameter.default is inspect.Parameter.empty and name not in arguments:
             raise SpecError(f"{place}: the argument {name!r} is missing")
 
 
@@ -220,7 +225,7 @@ async def chat(
     return await ctx.generate(tools=tools, role=role.name)
 
 
-BUILT_IN: dict[str, Solve] = {
+SOLVERS: dict[str, Solve] = {
     "chat": chat,
     "react": agents.react,
     "conversation": agents.conversation,
@@ -248,7 +253,7 @@ def resolve_solver(entry: Any, place: str) -> Solver:
         return Solver(name, entry, {}, {})
     name, arguments = _named(entry, place)
     function = _find(name, place)
-    if name in BUILT_IN:
+    if name in SOLVERS:
         given = read_arguments(function, arguments, f"{place}.{name}", resolve_solver)
         if name in _FITTING:
             given = _FITTING[name](given, f"{place}.{name}")
@@ -279,14 +284,14 @@ def _is_sandboxed(task: Task) -> bool:
 
 
 def _find(name: str, place: str) -> Solve:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    if name in SOLVERS:
+        return SOLVERS[name]
     if ":" in name:
         return cast(Solve, find_function(name, place))
     offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name in offered:
         return cast(Solve, load(offered[name], place))
-    known = sorted({*BUILT_IN, *offered})
+    known = sorted({*SOLVERS, *offered})
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = (
         f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}, or name your own as module:function"

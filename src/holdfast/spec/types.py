@@ -198,6 +198,14 @@ class Model(_Part, frozen=True, kw_only=True):
         Meta(ge=0),
         described("How long to wait for a server that is down, overloaded or rate-limited before its failures count."),
     ] = 600.0
+    first_contact_seconds: Annotated[
+        Seconds | None,
+        THROUGHPUT,
+        described(
+            "The same for a server that has not answered once in this run: raise it for a server that starts slowly. "
+            "Null: 30, or `patience_seconds` if that is less."
+        ),
+    ] = None
     price: Annotated[Price | None, NESTED, described("Prices for cost reports and budgets.")] = None
     batch: Annotated[
         Batch | None, NESTED, described("Send the requests through the server's batch API; `true` uses the defaults.")

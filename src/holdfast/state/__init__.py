@@ -4,7 +4,16 @@ Everything here is derived and can be deleted: `dispatch` routes records by type
 from them, `index` and `catalogue` keep the result in the user's cache (`cache`, `snapshot`).
 """
 
-from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, is_networked, make_room, mark_used, remove_stale
+from holdfast.state.cache import (
+    FOLDER_VARIABLE,
+    IN_USE,
+    cache_folder,
+    entry_path,
+    is_networked,
+    make_room,
+    mark_used,
+    remove_stale,
+)
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
@@ -56,6 +65,7 @@ __all__ = [
     "Story",
     "Tally",
     "Trail",
+    "cache_folder",
     "entry_path",
     "example_value",
     "identity_in",

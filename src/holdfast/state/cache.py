@@ -184,6 +184,11 @@ def is_networked(path: str) -> bool:
         return False
 
 
+def cache_folder() -> str:
+    """The folder that the user's cache is in, unless it cannot be used."""
+    return next(_roots())[0]
+
+
 def _roots() -> Iterator[tuple[str, bool]]:
     """Candidates for the cache folder; True for one in a shared place, which must be private to be trusted."""
     configured = os.environ.get(FOLDER_VARIABLE)

@@ -176,6 +176,10 @@ class Profile(msgspec.Struct):
     """The latest process has not recorded its end."""
     epoch: Count = 0
     """Of the latest writer."""
+    answering_seconds: Total = 0.0
+    """Of sessions that are over and in which samples sent requests: scoring again does not change a model's speed."""
+    is_answering: bool = False
+    """Whether samples have sent requests in the open session."""
 
     def fold(self, line: Line) -> None:
         """Update from any record."""
@@ -229,6 +233,7 @@ class Profile(msgspec.Struct):
             own.took("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
+            self.is_answering = self.is_answering or not step.scope.startswith("score/")
             self._asked(_times_of(self.roles, role) if role else own, step, at)
 
     def scored(self, seconds: float, line: Line) -> None:
@@ -244,6 +249,8 @@ class Profile(msgspec.Struct):
         for name in self.__struct_fields__:
             if name != "epoch":
                 setattr(self, name, getattr(before, name))
+        if not self.answering_seconds and not self.is_answering:
+            self.answering_seconds = self.worked_seconds  # compacted by a version that did not count it
 
     def until_now(self) -> tuple[Spans, float]:
         """Spans and seconds of all sessions, including the open one up to its last record."""
@@ -252,6 +259,11 @@ class Profile(msgspec.Struct):
             return spans, self.worked_seconds
         spans.add_open(self.sitting, self.seen)
         return spans, self.worked_seconds + max(self.seen - self.sitting, 0.0)
+
+    def answering_until_now(self) -> float:
+        """Seconds of all sessions in which samples sent requests, including the open one."""
+        is_open = self.sitting and self.is_answering
+        return self.answering_seconds + (max(self.seen - self.sitting, 0.0) if is_open else 0.0)
 
     def _of(self, key: str | None) -> ModelTimes:
         return _times_of(self.models, _model_of(cell_of(key or "")))
@@ -309,8 +321,9 @@ class Profile(msgspec.Struct):
     def _end_session(self, at: float) -> None:
         if self.sitting and at >= self.sitting:
             self.worked_seconds += at - self.sitting
+            self.answering_seconds += at - self.sitting if self.is_answering else 0.0
             self.spans.add_open(self.sitting, at)
-        self.sitting = 0.0
+        self.sitting, self.is_answering = 0.0, False
 
 
 class _OfTotals(msgspec.Struct, frozen=True):

@@ -59,8 +59,9 @@ def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: py
         go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
     compare_runs(["one", "two"], CompareOptions(), str(tmp_path), False)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:5] == ["task", "model", "first", "second", "scorer"]
-    assert [line.split()[:5] for line in lines[1:3]] == [["quiz", each, "one", "two", "right"] for each in ("m", "n")]
+    assert lines[0].startswith("quiz/m, right: no difference can be seen between one and two (")
+    assert lines[3].split()[:5] == ["task", "model", "first", "second", "scorer"]
+    assert [line.split()[:5] for line in lines[4:6]] == [["quiz", each, "one", "two", "right"] for each in ("m", "n")]
     assert "quiz/n right, one and two: compared on 3 keys of 3 samples" in lines
     assert "quiz/m right, one -> two: 3 of 3 changed" in lines
 
@@ -70,7 +71,8 @@ def test_a_model_that_all_rows_share_is_not_reported(tmp_path: Path, capsys: pyt
         made(tmp_path, run, quiz())
     compare_runs(["one", "two"], CompareOptions(), str(tmp_path), False)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:4] == ["task", "first", "second", "scorer"]
+    assert lines[:2] == ["quiz/m, right: one and two have equal scores on 3 paired samples", ""]
+    assert lines[2].split()[:4] == ["task", "first", "second", "scorer"]
     assert "quiz right, one and two: compared on 3 keys of 3 samples" in lines
 
 

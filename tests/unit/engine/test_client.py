@@ -68,8 +68,31 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
 
     asyncio.run(run())
     assert told[0].startswith(
-        "model.waiting: the server of model m does not respond, waiting up to 0.3 s for it (patience_seconds): "
+        "model.waiting: the server of model m does not respond, waiting up to 0.3 s for it (first_contact_seconds): "
     )
+    assert "no answer for" in told[-1]
+    assert "none before in this run (first_contact_seconds)" in told[-1]
+
+
+def test_a_model_that_answered_in_an_earlier_process_is_waited_for_with_patience() -> None:
+    told: list[str] = []
+
+    async def run() -> None:
+        model = Model(
+            name="m",
+            provider="openai",
+            model="m",
+            base_url="http://127.0.0.1:1/v1",
+            patience_seconds=0.3,
+            first_contact_seconds=1000.0,
+        )
+        asked = ModelClient(model, "models[0]", Slots(1000), tell=lambda *line: told.append(line[1]), has_answers=True)
+        await asyncio.gather(*(ask(asked, number) for number in range(20)), return_exceptions=True)
+        await asked.provider.close()
+
+    asyncio.run(run())
+    assert "waiting up to 0.3 s for it (patience_seconds)" in told[0]
+    assert "first_contact_seconds" not in told[-1]
 
 
 def test_two_models_share_the_limit_of_the_run() -> None:

@@ -78,6 +78,31 @@ def test_without_retries_the_first_failure_is_final() -> None:
     assert [(each.attempt, each.final) for each in story.failures] == [(1, True)]
 
 
+def raising(kind: type[Exception], *messages: str) -> Solve:
+    """A solver that raises one error per attempt, from the same line."""
+    left = list(messages)
+
+    async def broken(sample: Sample, ctx: Context) -> str:
+        await say(ctx, "a")
+        raise kind(left.pop(0))
+
+    return broken
+
+
+@pytest.mark.parametrize("kind", [KeyError, IndexError, ZeroDivisionError])
+def test_the_same_error_of_the_data_twice_in_a_row_is_final(kind: type[Exception]) -> None:
+    story = answer(raising(kind, "level", "level", "level"), World(), Setting(retries=5))
+    assert [each.final for each in story.failures] == [False, True]
+    assert story.asked == ["a", "a"]
+
+
+def test_another_key_and_an_error_of_a_server_are_retried() -> None:
+    story = answer(raising(KeyError, *"abcd"), World(), Setting(retries=3))
+    assert [each.final for each in story.failures] == [False, False, False, True]
+    story = answer(raising(OSError, *["no route"] * 4), World(), Setting(retries=3))
+    assert [each.final for each in story.failures] == [False, False, False, True]
+
+
 @pytest.mark.parametrize("kind", ["auth", "bad_request", "unknown_model", "context_too_long", "content_filter"])
 def test_what_trying_again_cannot_mend_is_not_tried_again(kind: str) -> None:
     story = answer(three_steps, World(failing={"b": kind}), Setting(retries=5))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, make_provider
+from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, describe_models, make_provider
 from holdfast.records.samples import Answer, Message, Usage
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 from tests.unit.models.unpaced import Sleep, ask
@@ -27,7 +27,8 @@ def ask_server(
 ) -> tuple[Answer, int, Stats]:
     async def run() -> tuple[Answer, int, Stats]:
         async with ModelServer(behaviour) as server:
-            provider = make_provider(Connection("openai", "m", base_url=server.base_url, **settings))
+            where = {"provider": "openai", "model": "m", "base_url": server.base_url}
+            provider = make_provider(Connection(**{**where, **settings}))
             try:
                 answer, tries = await ask(provider, SUM, retries or Retries(0), sleep)
                 return answer, tries, server.stats()
@@ -78,6 +79,19 @@ def test_every_failure_has_its_kind_and_says_where(fault: str, kind: str, status
     error = fail_at(fault)
     assert (error.kind, error.status) == (kind, status)
     assert "(m at http://127.0.0.1:" in error.message
+
+
+def test_an_unknown_model_is_answered_with_the_list_of_the_server() -> None:
+    assert fail_at("404").message.endswith("base_url; the server lists test-model")
+    error = fail_at("404", model="test-modle")
+    assert error.message.endswith("base_url; did you mean 'test-model'? The server lists test-model")
+    assert fail_at("404", model="test-model").message.endswith("check the model's name and base_url")
+
+
+def test_a_long_list_of_models_is_shortened() -> None:
+    names = [f"m{number}" for number in range(20)]
+    assert describe_models("other", names) == "the server lists m0, m1, m2, m3, m4, m5, m6, m7 and 12 more"
+    assert describe_models("other", []) == "the server lists no model"
 
 
 def test_a_server_that_hangs_is_a_timeout() -> None:

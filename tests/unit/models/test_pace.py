@@ -181,7 +181,7 @@ def test_failures_in_a_row_open_the_breaker_and_then_one_goes_at_growing_interva
         assert paced.sent(now)
         assert paced.wait(now) == math.inf
         paced.failed(now, now, ModelError("connection", "no"), True)
-    assert intervals == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert intervals == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 28.5, 30.0]
     assert paced.breaker.is_over(now)
 
 
@@ -241,6 +241,53 @@ def test_without_patience_the_breaker_never_opens() -> None:
     paced = pace(patience_seconds=0.0)
     assert not any(fail(paced, 0.0, "connection") for _ in range(100))
     assert paced.wait(0.0) == 0.0
+
+
+def open_breaker(paced: Pace) -> None:
+    for _ in range(TRIPS_AFTER):
+        fail(paced, 0.0, "connection")
+    assert paced.breaker.is_open
+
+
+def test_a_server_that_never_answered_gets_less_time_than_one_that_did() -> None:
+    paced = pace(first_contact_seconds=30.0)
+    open_breaker(paced)
+    assert [paced.breaker.is_over(now) for now in (29.9, 30.0)] == [False, True]
+    paced = pace(first_contact_seconds=30.0)
+    paced.sent(0.0)
+    paced.answered(0.0, 0.0)
+    open_breaker(paced)
+    assert [paced.breaker.is_over(now) for now in (30.0, 59.9, 60.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_contact"),
+    [
+        ("connection", False),
+        ("timeout", False),
+        ("server", False),
+        ("rate_limit", True),
+        ("overload", True),
+        ("bad_request", True),
+        ("auth", True),
+    ],
+)
+def test_a_server_that_refuses_or_is_busy_is_there(kind: Kind, has_contact: bool) -> None:
+    paced = pace()
+    fail(paced, 0.0, kind)
+    assert paced.breaker.has_contact is has_contact
+
+
+def test_the_last_probe_is_sent_when_the_patience_ends() -> None:
+    paced = pace(patience_seconds=10.0)
+    open_breaker(paced)
+    now, probes = 0.0, []
+    while not paced.breaker.is_over(now):
+        now += paced.wait(now)
+        probes.append(now)
+        assert paced.sent(now)
+        paced.failed(now, now, ModelError("connection", "no"), True)
+    assert probes == [0.5, 1.5, 3.5, 7.5, 10.0]
 
 
 def test_another_pace_counts_at_once() -> None:

@@ -19,7 +19,7 @@ from holdfast.records.built_in import (
 from holdfast.score import SCORERS as SCORER_TABLE
 from holdfast.score import Scorer, exact_match, identity, includes, resolve, scorer
 from holdfast.score.extractors import EXTRACTORS as EXTRACTOR_TABLE
-from holdfast.solve.registry import BUILT_IN as SOLVER_TABLE
+from holdfast.solve.registry import SOLVERS as SOLVER_TABLE
 from holdfast.solve.registry import resolve_solver
 from holdfast.solve.tools.built_in import TOOLS as TOOL_TABLE
 

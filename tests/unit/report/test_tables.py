@@ -34,10 +34,10 @@ def command(verb: str, *options: str) -> str:
     return " ".join(["holdfast", verb, RUN, *options, "--store", "elsewhere"])
 
 
-def shown(store: Path) -> str:
+def shown(store: Path, *, all_columns: bool = False) -> str:
     out = io.StringIO()
     with Run.find(str(store), RUN) as run:
-        Console(file=out, width=300).print(report_table(run.report(), command))
+        Console(file=out, width=300).print(report_table(run.report(), command, all_columns=all_columns))
     return out.getvalue()
 
 
@@ -69,7 +69,7 @@ def test_without_failed_samples_nothing_is_to_be_tried_again(tmp_path: Path) -> 
 
 
 def test_failed_scorers_have_a_column_and_an_example_of_their_own(mixed: Path) -> None:
-    said = shown(mixed).splitlines()
+    said = shown(mixed, all_columns=True).splitlines()
     head, row = [line for line in said if line.startswith("task ")]
     for name, value in (("no score", "1"), ("scorer failed", "1"), ("failed", "2")):
         end = head.index(f"  {name}  ") + len(name) + 2
@@ -77,9 +77,20 @@ def test_failed_scorers_have_a_column_and_an_example_of_their_own(mixed: Path) -
     assert "task/mock: scorer moody failed on 1 answer, e.g. task/mock/s0/1: ValueError: cannot say" in "\n".join(said)
 
 
+def test_a_report_begins_with_sentences_and_has_at_most_eight_columns(mixed: Path) -> None:
+    said = shown(mixed).splitlines()
+    head, row = [line for line in said if line.startswith("task ")]
+    assert head.split("  ")[0] == "task"
+    assert len([title for title in head.split("  ") if title.strip()]) == 8
+    end = head.index("left out") + len("left out")
+    assert row[:end].split()[-1] == "4", "1 no score, 1 scorer failed, 2 failed"
+    assert said[1].startswith("task, moody: mock has ")
+
+
 def test_a_column_in_which_nothing_happened_is_left_out(tmp_path: Path) -> None:
     go(tmp_path, given([Asked(rows=rows(2), scorers=[lambda sample, answer: True])]))
-    assert "scorer failed" not in shown(tmp_path)
+    assert "scorer failed" not in shown(tmp_path, all_columns=True)
+    assert "left out" not in shown(tmp_path)
 
 
 def test_one_failure_is_told_in_the_singular(tmp_path: Path) -> None:
@@ -98,4 +109,4 @@ def test_how_fast_a_judge_is_that_only_another_evaluation_asked_is_not_told(mixe
     asked = {"adviser": {"": 2}, "judge": {report.evaluation: 1}, "old": {"another": 3}, "both": {"another": 1, "": 1}}
     models = [msgspec.structs.replace(nobody, name=name, evaluations=by) for name, by in asked.items()]
     lines = speed_lines(msgspec.structs.replace(report, models=tuple(models)))
-    assert [line.partition(":")[0] for line in lines] == ["adviser", "judge", "both"]
+    assert [line.partition(":")[0] for line in lines] == ["wall time", "adviser", "judge", "both"]

@@ -235,3 +235,32 @@ def test_a_killed_process_was_at_work_until_its_last_record_whoever_scores_later
     told.open(500.0, 2)
     told.profile.scored(2.0, line("score", {}, 502.0))
     assert told.report().worked_seconds == pytest.approx(12.0)
+
+
+def test_scoring_again_does_not_change_the_speed_of_a_model(told: Told) -> None:
+    told.step(5.0, asked(1.0, output=40))
+    told.end(10.0)
+    before = told.model()
+    assert (before.requests_per_second, before.output_tokens_per_second) == (0.1, 4.0)
+    told.profile.scored(30.0, line("score", {}, 102.0))
+    judged = msgspec.structs.replace(asked(20.0, role="judge"), scope="score/e/1")
+    told.step(130.0, judged)
+    assert told.report().worked_seconds > 60.0
+    assert told.model().output_tokens_per_second == 4.0
+
+
+def test_a_session_that_has_not_ended_counts_for_the_speed(told: Told) -> None:
+    told.step(5.0, asked(1.0, output=40))
+    assert told.model().output_tokens_per_second == 8.0
+
+
+def test_totals_of_an_older_version_give_the_speed_over_all_sessions() -> None:
+    older = Told()
+    older.begin(kind="run.started")
+    older.step(5.0, asked(1.0, output=40))
+    older.end(10.0)
+    stored = msgspec.to_builtins(older.profile)
+    del stored["answering_seconds"], stored["is_answering"]
+    told = Told()
+    told.profile.fold(line("totals", {"profile": stored}, 11.0))
+    assert told.model().output_tokens_per_second == 4.0

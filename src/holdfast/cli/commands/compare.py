@@ -10,6 +10,7 @@ from holdfast.cli.run_argument import run_to_show
 from holdfast.report import (
     Comparison,
     Grid,
+    comparison_sentences,
     count_of,
     counted,
     describe_methods,
@@ -23,6 +24,8 @@ from holdfast.runs import Run, comparison_of
 
 _TITLES = ("task", "first", "second", "scorer")
 _STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
+_STATS_BY_IMPORTANCE = ("difference", "95% interval", "adjusted p", "n")
+_COLUMNS_MAX = 8
 _EXCERPT = 70
 _CHANGED = 5
 _REASONS = {
@@ -40,6 +43,7 @@ class CompareOptions(msgspec.Struct, frozen=True):
     evaluation: str = ""
     adjust: str = "holm"
     limit: int | None = None
+    all_columns: bool = False
 
 
 def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
@@ -57,12 +61,19 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
 
 def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, family: int) -> None:
     several = len({_common_model(each) for each in found} - {""}) > 1
+    for sentence in comparison_sentences(found):
+        print_line(sentence, "bold")
+    print_line("")
     rows = list(map(_row, found))
     titles: Sequence[str] = _TITLES
     if several:
         titles = ("task", "model", *_TITLES[1:])
         rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
-    print_table(Grid((*titles, *_STATS), rows, titles=len(titles), right=_STATS, whole=("scorer",)))
+    names = (*titles, *_STATS)
+    kept = names if options.all_columns else (*titles, *_STATS_BY_IMPORTANCE)[:_COLUMNS_MAX]
+    shown = [index for index, name in enumerate(names) if name in kept]
+    chosen = [[row[index] for index in shown] for row in rows]
+    print_table(Grid([names[i] for i in shown], chosen, titles=len(titles), right=_STATS, whole=("scorer",)))
     print_line("")
     print_line(_describe_method(found, options.adjust, family), "dim")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):

@@ -34,10 +34,13 @@ _COLUMNS = (
     "left out",
     "needed",
 )
+_HIDDEN = ("baseline", "mean", "left out", "needed")
+_HIDDEN_OF_LEVEL = ("baseline", "difference", "left out", "needed")
+"""Columns that only --all shows: with a baseline, and with a number to reach."""
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
 
 
-def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) -> int:
+def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool, all_columns: bool = False) -> int:
     """Judge a run; return 7 if a task, model or scorer does not pass. Raises UsageError if it cannot be judged."""
     options.bar()  # contradictions are reported before a run is looked for
     with opened_runs([name] if options.baseline is None else [name, options.baseline], store) as runs:
@@ -48,17 +51,21 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     found, bar = result.verdicts, result.bar
     for note in result.warnings:
         warn(note)
-    print_table(Grid(_COLUMNS, [_row(each, bar) for each in found], titles=4, right=_COLUMNS[4:], whole=("scorer",)))
+    for each in found:
+        print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     print_line("")
+    hidden = () if all_columns else _HIDDEN if bar.at_least is None else _HIDDEN_OF_LEVEL
+    shown = [index for index, name in enumerate(_COLUMNS) if name not in hidden]
+    rows = [[_row(each, bar)[index] for index in shown] for each in found]
+    print_table(Grid([_COLUMNS[i] for i in shown], rows, titles=4, right=_COLUMNS[4:], whole=("scorer",)))
     method = describe_methods(each.interval for each in found)
     if method:
         level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
         rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
         if bar.unsure_passes or bar.identical_passes:
             rate = ""
+        print_line("")
         print_line(f"{level:.4g}% intervals: {method}{rate}", "dim")
-    for each in found:
-        print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if result.passed else NOT_PASSED
 
 

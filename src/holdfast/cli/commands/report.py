@@ -35,6 +35,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
     plots: str | None = None
     """The folder for plots; None for no plots."""
     image: str = "png"
+    all_columns: bool = False
 
 
 def print_report(names: Sequence[str], store: str | None, options: ReportOptions) -> None:
@@ -80,7 +81,7 @@ def _check(options: ReportOptions, count: int) -> OutputFormat:
 def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, format: OutputFormat) -> None:
     if not format.writer:
         for run, report in zip(runs, reports, strict=True):
-            print_table(report_table(report, run.place.command))
+            print_table(report_table(report, run.place.command, all_columns=options.all_columns))
             if report is not reports[-1]:
                 print_line("")
         return

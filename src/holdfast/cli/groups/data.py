@@ -1,15 +1,26 @@
-"""Data in and out: `export`, `init`, `schema`, `check`."""
+"""Data in and out: `export`, `init`, `info`, `schema`, `check`."""
 
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import Columns, Evaluation, Events, Json, RunToRead, Sets, Spec, StoreToRead
+from holdfast.cli.app import (
+    Columns,
+    Evaluation,
+    Events,
+    Json,
+    RunToRead,
+    Sets,
+    Spec,
+    StoreToRead,
+    complete_format,
+    complete_topic,
+)
 
 
 def export(
     name: RunToRead,
-    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")] = "jsonl",
+    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.", autocompletion=complete_format)] = "jsonl",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
     events: Events = False,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
@@ -69,6 +80,27 @@ def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] 
     from holdfast.cli.commands.init import write_example
 
     write_example(folder)
+
+
+def info(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A name, or a kind of names: scorers. Default: list all names.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List what a spec may name, and where things are kept.
+
+    Lists providers, scorers, extractors, solvers, tools, formats, extras and commands, and those that other installed
+    packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown name.
+    """
+    from holdfast.cli.commands.info import print_info
+
+    raise typer.Exit(print_info(name, as_json))
 
 
 def schema() -> None:

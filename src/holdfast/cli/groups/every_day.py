@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.app import (
+    AllColumns,
     Columns,
     Evaluation,
     Experiment,
@@ -15,6 +16,7 @@ from holdfast.cli.app import (
     Sets,
     Store,
     StoreToRead,
+    complete_format,
     complete_run,
     complete_status,
 )
@@ -135,7 +137,9 @@ def show(
 def report(
     names: RunsToRead,
     evaluation: Evaluation = "",
-    format: Annotated[str, typer.Option(help="table, markdown, latex, html, junit or json.")] = "table",
+    format: Annotated[
+        str, typer.Option(help="table, markdown, latex, html, junit or json.", autocompletion=complete_format)
+    ] = "table",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
     at_least: Annotated[
         float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
@@ -145,6 +149,7 @@ def report(
     ] = False,
     plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also write plots into this folder.")] = None,
     plot_format: Annotated[str, typer.Option(help="The format of plots: png or svg.")] = "png",
+    all_columns: AllColumns = False,
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
@@ -161,7 +166,8 @@ def report(
     from holdfast.cli.commands.report import ReportOptions, print_report
 
     chosen = "json" if as_json else format
-    print_report(names, store, ReportOptions(chosen, output, at_least, github, evaluation, plots, plot_format))
+    options = ReportOptions(chosen, output, at_least, github, evaluation, plots, plot_format, all_columns)
+    print_report(names, store, options)
 
 
 def compare(
@@ -181,14 +187,17 @@ def compare(
     limit: Annotated[
         int | None, typer.Option(min=0, help="List at most N changed keys per scorer. Default: 5; in JSON: all.")
     ] = None,
+    all_columns: AllColumns = False,
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Compare the scores of runs, or of the models of one run.
 
-    Compares the first run with each other run, by task and scorer, on the keys that both have. Prints the difference
-    with its interval, a p value, the effect size (Cohen's dz), and the wins, losses and ties of the second run. The
-    test is McNemar's exact test for right-or-wrong scores with one answer per sample, else a permutation test.
+    Compares the first run with each other run, by task and scorer, on the keys that both have. Begins with a sentence
+    for each comparison: one side is better only if the adjusted p is below 0.05 and missing scores cannot undo it. The
+    table has the difference with its interval and adjusted p; --all adds means, p, the effect size (Cohen's dz), and
+    the wins, losses and ties of the second run. The test is McNemar's exact test for right-or-wrong scores with one
+    answer per sample, else a permutation test.
 
     Lists the keys that were left out: missing in one run, unfinished, failed, or without a score. Says how far they
     could change the difference, and whether it would still be significant. Warns if the runs are not comparable,
@@ -196,7 +205,7 @@ def compare(
     """
     from holdfast.cli.commands.compare import CompareOptions, compare_runs
 
-    compare_runs(names, CompareOptions(scorer, evaluation, adjust, limit), store, as_json)
+    compare_runs(names, CompareOptions(scorer, evaluation, adjust, limit, all_columns), store, as_json)
 
 
 def ls(

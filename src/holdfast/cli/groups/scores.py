@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import Evaluation, Json, RunName, RunToRead, Sets, Store, StoreToRead, Trust, complete_run
+from holdfast.cli.app import (
+    AllColumns,
+    Evaluation,
+    Json,
+    RunName,
+    RunToRead,
+    Sets,
+    Store,
+    StoreToRead,
+    Trust,
+    complete_run,
+)
 
 
 def score(
@@ -106,6 +117,7 @@ def gate(
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
     evaluation: Evaluation = "",
+    all_columns: AllColumns = False,
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +151,7 @@ def gate(
         scorer,
         evaluation,
     )
-    raise typer.Exit(gate_run(name, options, store, as_json))
+    raise typer.Exit(gate_run(name, options, store, as_json, all_columns))
 
 
 def cost(

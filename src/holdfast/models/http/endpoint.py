@@ -13,6 +13,7 @@ that fails fast would otherwise attract all of them. Nothing is sent twice here:
 is routed again. If all servers are paused, the one whose pause ends first is used.
 """
 
+import asyncio
 import os
 import time
 from collections import OrderedDict
@@ -28,12 +29,23 @@ from holdfast.models.http.bodies import SseEvent, decode, parse_events
 from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from holdfast.models.http.proxy import ProxyError, basic, proxy_for
 from holdfast.models.http.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
-from holdfast.models.provider import BadConnectionError, Connection, Kind, Listing, ModelError, Provider, Request
+from holdfast.models.provider import (
+    BadConnectionError,
+    Connection,
+    Kind,
+    Listing,
+    ModelError,
+    Provider,
+    Request,
+    describe_models,
+)
 from holdfast.records import Answer, redact
 
 _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "password", "cookie")
 
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
+_LISTING_SECONDS = 5.0
+"""How long to wait for a list of models that only improves an error message."""
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
     "billing": "the account has no credit left, or has reached its limit: add credit, then resume",
@@ -134,8 +146,12 @@ class Endpoint:
         through = f" through the proxy {self.proxy.name}" if self.proxy is not None else ""
         where = f" ({self._connection.model} at {self._shown_url}{through})"
         advice = self._advice(kind, status)
-        text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
+        text = self.redact(what) + redact(where, self._secrets)
         raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
+
+    def redact(self, text: str) -> str:
+        """A text of the server, shortened and without secrets."""
+        return shorten(redact(text, self._secrets))
 
     def encode(self, body: Mapping[str, Any]) -> bytes:
         try:
@@ -253,6 +269,9 @@ class HttpProvider:
         url = dialect.url(base, connection.model, stream=connection.stream)
         headers = {"Content-Type": "application/json", **dialect.headers(key.value)}
         self._endpoint = Endpoint(connection, url.update_query(base.query), key, headers)
+        self._listing = asyncio.Lock()
+        self._hint: str | None = None
+        """Which models the server has instead of an unknown one; empty if it does not say, None before it was asked."""
 
     async def generate(self, request: Request) -> Answer:
         """Send once. Raises ModelError, and nothing else but a cancellation."""
@@ -260,7 +279,14 @@ class HttpProvider:
             body = build(self._dialect, self._model, request, stream=self._stream)
         except ModelError as error:
             self._endpoint.fail(error.kind, error.message)
-        response = await self._endpoint.post(body, streams=self._stream)
+        try:
+            response = await self._endpoint.post(body, streams=self._stream)
+        except ModelError as error:
+            if error.kind != "unknown_model":
+                raise
+            hint = await self._models_hint()
+            message = f"{error.message}; {hint}" if hint else error.message
+            raise ModelError(error.kind, message, error.retry_after, error.status) from None
         try:
             return self._read(response)
         except ModelError as error:
@@ -272,6 +298,18 @@ class HttpProvider:
         """
         response = await self._endpoint.get(self._models_url, seconds)
         return self._dialect.models(response.body) if response.status == 200 else None
+
+    async def _models_hint(self) -> str:
+        """Ask the server for its models, once for all requests that it refuses together."""
+        async with self._listing:
+            if self._hint is None:
+                try:
+                    names = await self.served(_LISTING_SECONDS)
+                except ModelError:
+                    names = None  # the refusal itself is the error to report
+                listed = names is not None and self._model not in names
+                self._hint = self._endpoint.redact(describe_models(self._model, names or ())) if listed else ""
+        return self._hint
 
     async def close(self) -> None:
         """Abort requests in flight. Idempotent; a later request connects again."""

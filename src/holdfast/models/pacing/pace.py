@@ -110,6 +110,8 @@ class PaceLimits(msgspec.Struct, frozen=True):
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     patience_seconds: float = 0.0
+    first_contact_seconds: float | None = None
+    """The patience with a server that has never answered; None: the same."""
 
 
 class Pace:
@@ -118,7 +120,7 @@ class Pace:
     def __init__(self, limits: PaceLimits) -> None:
         self.in_flight = 0
         self.window = Window(limits.ceiling, limits.adaptive)
-        self.breaker = Breaker(limits.patience_seconds)
+        self.breaker = Breaker(limits.patience_seconds, limits.first_contact_seconds)
         self._own = {"requests": _Meter(), "tokens": _Meter()}
         """Limits from the spec."""
         self._reported: dict[str, _Meter] = {}
@@ -135,6 +137,7 @@ class Pace:
         """Replace the spec's limits."""
         self.window.change(limits.ceiling, limits.adaptive)
         self.breaker.patience_seconds = limits.patience_seconds
+        self.breaker.first_contact_seconds = limits.first_contact_seconds
         self._own["requests"].change(limits.requests_per_minute)
         self._own["tokens"].change(limits.tokens_per_minute)
         self._collect_meters()
@@ -180,6 +183,7 @@ class Pace:
         """Record an answer. True if that closed the breaker."""
         self.in_flight -= 1
         self._strikes = 0
+        self.breaker.has_contact = True
         self.window.answered(now, sent_at)
         return self.breaker.failures > 0 and self._close_breaker(sent_at)
 
@@ -193,6 +197,8 @@ class Pace:
         """Record a failure. True if that opened or closed the breaker. `request`: a number, equal for all its tries."""
         policy, in_flight = error.policy, self.in_flight
         self.in_flight -= 1
+        if policy.is_free or not policy.breaks:
+            self.breaker.has_contact = True  # a refusal, also a temporary one, is a response
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
         if error.retry_after and error.retryable:

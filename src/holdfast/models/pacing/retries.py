@@ -15,6 +15,9 @@ is a parameter. Invariants:
 - It opens only after failures in a row, with no response in between. A few failed connections are enough, because the
   server sent nothing. An error or a time-out may be caused by the request, so those must come from many different
   requests: the last samples of a run may be exactly the ones that no server can answer.
+- A server that has never answered gets less time (`first_contact_seconds`) than one that has (`patience_seconds`): a
+  wrong address must not hold a run up for minutes. Refusals and "too busy" count as contact, other errors do not: a
+  gateway sends those for a server that does not exist.
 - Any response to a request that was sent after the failures began closes it. Responses to earlier requests do not: they
   may have been sent before the server died.
 """
@@ -109,8 +112,11 @@ _HEARD_SECONDS_MAX = 5.0
 class Breaker:
     """Closed, or open since some time for a reason. With a patience of 0 it never opens."""
 
-    def __init__(self, patience_seconds: float) -> None:
+    def __init__(self, patience_seconds: float, first_contact_seconds: float | None = None) -> None:
         self.patience_seconds = patience_seconds
+        self.first_contact_seconds = first_contact_seconds
+        self.has_contact = False
+        """Whether the server has ever answered, maybe in an earlier process of the run."""
         self.is_open = False
         self.why = ""
         """The message of the last failure."""
@@ -123,6 +129,13 @@ class Breaker:
         self._requests: set[int] = set()
         self._since = 0.0
         self._interval = _FIRST_SECONDS
+
+    @property
+    def seconds_max(self) -> float:
+        """How long it may be open."""
+        if self.has_contact or self.first_contact_seconds is None:
+            return self.patience_seconds
+        return self.first_contact_seconds
 
     def wait(self, now: float) -> float:
         """Seconds until a request may be sent; infinite while a probe is in flight."""
@@ -147,14 +160,19 @@ class Breaker:
         if was_probe:
             self.drop_probe()
             self._interval = min(2 * self._interval, _SECONDS_MAX if is_unheard else _HEARD_SECONDS_MAX)
-            self.probe_at = now + self._interval
+            self.probe_at = self._next_probe(now)
         is_down = self._unheard >= TRIPS_AFTER or len(self._requests) >= TRIPS_AFTER_REQUESTS
         if self.is_open or not is_down or not self.patience_seconds:
             return False
         self.is_open = True
         self._interval = _FIRST_SECONDS
-        self.probe_at = now + self._interval
+        self.probe_at = self._next_probe(now)
         return True
+
+    def _next_probe(self, now: float) -> float:
+        """After the interval, and at the latest when the patience ends: the failure of that probe closes the model."""
+        end = self._since + self.seconds_max
+        return min(now + self._interval, end) if now < end else now + self._interval
 
     def drop_probe(self) -> None:
         """The probe ended without a result: another may be sent."""
@@ -176,8 +194,8 @@ class Breaker:
         return now - self._since if self.is_open else 0.0
 
     def is_over(self, now: float) -> bool:
-        """Whether it has been open for longer than the patience."""
-        return self.is_open and now - self._since >= self.patience_seconds
+        """Whether it has been open for longer than it may be."""
+        return self.is_open and now - self._since >= self.seconds_max
 
 
 class Streak:

@@ -93,6 +93,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Whether no drawn outcome was as extreme: `p` is the smallest that so many draws can show."""
     bounds: tuple[float, float] | None = None
     """The lowest and highest difference that the missing values allow."""
+    scale: Scale | None = None
+    """Of the values on both sides; None for labels."""
 
 
 def compare_sides(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
@@ -153,15 +155,23 @@ def _in_family(comparisons: Sequence[Comparison]) -> list[bool]:
     """Which tests are adjusted together: not those of rows that are derived from another row of the table (a reducer
     beside the mean, a judge's vote beside its panel), and not those without any difference, whose p is always 1.
     """
+    return [
+        each.p is not None and not is_derived and bool(each.wins or each.losses)
+        for each, is_derived in zip(comparisons, derived_rows(comparisons), strict=True)
+    ]
+
+
+def derived_rows(comparisons: Sequence[Comparison]) -> list[bool]:
+    """Which comparisons are derived from another one of the same sides: a reducer beside the mean, a judge's vote
+    beside its panel.
+    """
     names: dict[tuple[Side, Side], list[str]] = {}
     for each in comparisons:
         names.setdefault((each.first, each.second), []).append(each.scorer)
-    found = []
-    for each in comparisons:
-        others = names[each.first, each.second]
-        is_derived = any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in others)
-        found.append(each.p is not None and not is_derived and bool(each.wins or each.losses))
-    return found
+    return [
+        any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in names[each.first, each.second])
+        for each in comparisons
+    ]
 
 
 class PairedSamples(msgspec.Struct, frozen=True):
@@ -299,6 +309,7 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         cautious_p=cautious_p,
         p_is_bound=test is not None and test.is_bound,
         bounds=bounds,
+        scale=pairs.scale if pairs is not None else None,
     )
 
 

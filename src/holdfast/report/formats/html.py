@@ -26,6 +26,7 @@ from holdfast.report.tables import (
     notice_lines,
     reading_lines,
     report_rows,
+    result_sentences,
     short,
 )
 from holdfast.report.text import counted, dollars, shortened, status_text, status_tone
@@ -112,7 +113,7 @@ def _run(page: RunPage) -> Iterator[str]:
     tone, status = status_tone(report.status, failed, planned), status_text(report.status, failed, planned)
     yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(tone)}">'
     yield f"{_text(status)}</span></h2>\n"
-    for line in (report.reason, *notice_lines(report)):
+    for line in (report.reason, *notice_lines(report), *result_sentences(report)):
         if line:
             yield f"<p>{_text(line)}</p>\n"
     yield _table(*report_rows(report))

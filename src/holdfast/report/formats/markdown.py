@@ -20,15 +20,16 @@ from holdfast.report.tables import (
     marked_lines,
     notice_lines,
     reading_lines,
+    result_sentences,
     scorer_rows,
-    short,
     speed_lines,
+    tokens,
 )
 from holdfast.report.text import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$!]|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE)
 """Includes entities, formulas, and addresses, which GitHub turns into links."""
-_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "left out", "tokens", "cost", "time")
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "left out", "tokens", "cost", "summed time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
@@ -39,7 +40,7 @@ def markdown(report: RunReport) -> str:
     lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
     if report.reason:
         lines += [_text(report.reason), ""]
-    for line in notice_lines(report):
+    for line in (*notice_lines(report), *result_sentences(report)):
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
@@ -63,8 +64,7 @@ def report_markdown(source: ReportSource, out: IO[str]) -> None:
 
 
 def _rows(cell: CellReport) -> Iterator[str]:
-    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    rest = (used, _text(str(cell.cost)) or "-", duration(cell.seconds))
+    rest = (tokens(cell.usage), _text(str(cell.cost)) or "-", duration(cell.seconds))
     if not cell.scorers:
         left = str(cell.planned - cell.finished)
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), left, *rest))

@@ -11,7 +11,6 @@ of an installed one would therefore not be found: that is an error that shows bo
 
 import asyncio
 import contextlib
-import difflib
 import functools
 import importlib.util
 import os
@@ -25,7 +24,7 @@ import xxhash
 
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name, split_url
-from holdfast.models import Listing, ModelError, identity_of, open_batch_api, open_provider
+from holdfast.models import Listing, ModelError, describe_models, identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
@@ -276,8 +275,7 @@ async def _check_server(place: str, model: Model, seconds: float) -> ServerCheck
         await provider.close()
     if names is None or model.model in names:
         return ServerCheck(place, model.name)
-    near = difflib.get_close_matches(model.model, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:5]) or 'none'}"
+    hint = describe_models(model.model, names)
     return ServerCheck(place, model.name, doubt=f"{place}.model: the server does not list {model.model!r}; {hint}")
 
 

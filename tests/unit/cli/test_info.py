@@ -1,0 +1,143 @@
+"""`holdfast info`: everything that a spec may name is listed, and every example can be used as it is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from holdfast.cli.commands.info import KINDS, Topic, topics
+from holdfast.cli.main import COMMANDS, app
+from holdfast.datasets import FORMATS as DATA_FORMATS
+from holdfast.errors import UsageError
+from holdfast.report import FORMATS
+from holdfast.score import EXTRACTORS, SCORERS, resolve
+from holdfast.solve import SOLVERS, TOOLS, resolve_solver
+from holdfast.spec import PROVIDERS, build_spec
+
+EVERY = list(topics())
+
+
+def named(kind: str) -> dict[str, Topic]:
+    return {each.name: each for each in EVERY if each.kind == kind}
+
+
+def show(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["info", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("provider", set(PROVIDERS)),
+        ("scorer", set(SCORERS)),
+        ("extractor", set(EXTRACTORS)),
+        ("solver", set(SOLVERS)),
+        ("tool", set(TOOLS)),
+        ("export format", {each.name for each in FORMATS if each.kind == "export"}),
+        ("report format", {each.name for each in FORMATS if each.kind == "report"}),
+        ("data format", set(DATA_FORMATS)),
+        ("command", {each.__name__ for commands in COMMANDS.values() for each in commands}),
+    ],
+)
+def test_every_row_of_every_table_is_listed(kind: str, names: set[str]) -> None:
+    assert names <= set(named(kind))
+
+
+def test_every_name_has_a_description_and_an_example() -> None:
+    assert [each.name for each in EVERY if not each.text or not each.example] == []
+    overview = show().replace("\n", " ")
+    assert [each.name for each in EVERY if each.name not in overview] == []
+
+
+@pytest.mark.parametrize("name", [name for name, each in SCORERS.items() if not each.extra])
+def test_the_example_of_a_scorer_is_accepted(name: str) -> None:
+    entries = yaml.safe_load(named("scorer")[name].example)["scorers"]
+    assert [resolve(each, "scorers").name for each in entries] == [name]
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_the_example_of_an_extractor_is_accepted(name: str) -> None:
+    (entry,) = yaml.safe_load(named("extractor")[name].example)["scorers"]
+    assert [each.name for each in resolve(entry, "scorers").extract] == [name]
+
+
+@pytest.mark.parametrize("topic", [*named("solver").values(), *named("tool").values()], ids=lambda topic: topic.name)
+def test_the_example_of_a_solver_or_a_tool_is_accepted(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_module.py").write_text("def my_function(text, target, row):\n    return ''\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve_solver(yaml.safe_load(topic.example)["solver"], "solver").name in (topic.name, "react")
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_the_example_of_a_provider_is_accepted(name: str) -> None:
+    models = yaml.safe_load(named("provider")[name].example)["models"]
+    spec = build_spec({"experiment": "e", "models": models, "tasks": [{"name": "t", "dataset": {"path": "x.jsonl"}}]})
+    assert spec.models[0].provider in (name, PROVIDERS[name].speaks)
+
+
+def test_one_name_shows_arguments_with_types_and_defaults() -> None:
+    text = show("numeric")
+    assert text.startswith("numeric: scorer\n")
+    assert "  tolerance  number; default 1e-06\n" in text
+    assert "scale: bool" in text
+    assert text.endswith("Example:\n  scorers: [numeric]\n")
+
+
+def test_a_name_of_several_kinds_shows_all_of_them() -> None:
+    assert [line for line in show("fork").splitlines() if line.startswith("fork: ")] == [
+        "fork: solver",
+        "fork: command",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_lists_its_names_with_summaries(kind: str) -> None:
+    lines = show(kind).splitlines()
+    assert [each.name for each in KINDS[kind]() if not any(line.split()[0] == each.name for line in lines)] == []
+
+
+def test_json_has_versions_places_and_all_topics() -> None:
+    found = json.loads(show("--json"))
+    assert set(found) == {"version", "python", "places", "topics"}
+    assert set(found["places"]) == {"runs", "cache", "code"}
+    assert len(found["topics"]) == len(EVERY)
+    one = json.loads(show("regex", "--json"))["topics"]
+    assert [each["kind"] for each in one] == ["scorer", "extractor"]
+    assert one[0]["arguments"][0] == {"name": "pattern", "type": "text", "default": None, "meaning": ""}
+
+
+@pytest.mark.parametrize(("name", "near"), [("exact_mach", "'exact_match'"), ("anthropc", "'anthropic'")])
+def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {near}\\? List all names with: holdfast info"):
+        CliRunner().invoke(app, ["info", name], catch_exceptions=False)
+
+
+def complete(words: str) -> list[str]:
+    """What bash offers for the last of the words."""
+    asked: dict[str, Any] = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys\nfrom holdfast.cli.main import main\nsys.argv = ['holdfast']\nmain()"],
+        env={**os.environ, "_HOLDFAST_COMPLETE": "complete_bash", **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_names_and_formats_are_completed() -> None:
+    assert complete("holdfast info exact") == ["exact_match"]
+    assert complete("holdfast info solv") == ["solvers"]
+    assert complete("holdfast export --format p") == ["parquet"]
+    assert complete("holdfast report --format j") == ["junit", "json"]

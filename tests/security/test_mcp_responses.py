@@ -103,7 +103,9 @@ def test_a_response_that_never_ends_or_unpacks_to_much_fails_in_one_sentence(
 
 def test_a_line_of_a_process_that_is_too_long_is_an_error_and_the_next_call_starts_it_again(tmp_path: Path) -> None:
     first, second = outputs(tmp_path, {"command": command(tmp_path)})
-    assert "was ended while talk was called: it sent a message of more than 1 MiB; the next call opens it anew" in first
+    assert (
+        "was ended while talk was called: it sent a message of more than 1 MiB; the next call starts it again" in first
+    )
     assert second == "noted 1"
     assert len(pids(tmp_path, "started.txt")) == 2
 

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         first_line,
         format_interval,
         format_number,
+        format_p,
         human_bytes,
         lines_of,
         money,
@@ -145,7 +146,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_number human_bytes lines_of money "
+                "format_interval format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -222,6 +223,7 @@ __all__ = [
     "first_line",
     "format_interval",
     "format_number",
+    "format_p",
     "formats_of",
     "group_lines",
     "human_bytes",

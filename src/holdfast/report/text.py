@@ -71,6 +71,14 @@ def format_number(value: float | None, sign: str = "") -> str:
     return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
 
 
+def format_p(p: float | None, is_bound: bool) -> str:
+    """Four digits; in scientific notation where these would be zeros. `is_bound`: no draw was as extreme."""
+    if p is None:
+        return ""
+    shown = f"{p:.4f}" if p >= 0.001 else f"{p:.1e}"
+    return f"<= {shown}" if is_bound else shown
+
+
 _METHODS = {
     "wilson": "Wilson's score interval (proportions)",
     "exact": "Clopper and Pearson's exact interval (proportions)",

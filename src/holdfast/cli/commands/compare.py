@@ -17,6 +17,7 @@ from holdfast.report import (
     first_line,
     format_interval,
     format_number,
+    format_p,
     readable_input,
     value_text,
 )
@@ -113,8 +114,8 @@ def _row(each: Comparison) -> list[str]:
         _format_number(difference.mean if difference is not None else None, "+"),
         interval,
         each.test if each.exact else f"{each.test}, drawn",
-        _format_p(each.p, each.p_is_bound),
-        _format_p(each.adjusted_p, each.p_is_bound),
+        format_p(each.p, each.p_is_bound),
+        format_p(each.adjusted_p, each.p_is_bound),
         _format_number(each.effect, "+"),
         count_of(difference) if difference is not None else str(each.common),
         str(each.wins) if numbers else "",
@@ -129,14 +130,6 @@ def _format_value(value: object) -> str:
 
 def _format_number(value: float | None, sign: str = "") -> str:
     return "" if value is None else format_number(value, sign)
-
-
-def _format_p(p: float | None, is_bound: bool) -> str:
-    """Four digits; in scientific notation where these would be zeros. `is_bound`: no draw was as extreme."""
-    if p is None:
-        return ""
-    shown = f"{p:.4f}" if p >= 0.001 else f"{p:.1e}"
-    return f"<= {shown}" if is_bound else shown
 
 
 _TESTS = {"mcnemar": "McNemar's exact test", "permutation": "sign-flip permutation test"}

@@ -11,43 +11,34 @@ import msgspec
 from holdfast.report.compare.comparison import Comparison
 from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
-from holdfast.report.text import Grid, count_of, describe_methods, format_interval, format_number
+from holdfast.report.compare.sentences import comparison_sentences
+from holdfast.report.text import Grid, count_of, describe_methods, format_interval, format_number, format_p
 from holdfast.stats import Summary
 
-
-class _Shown(msgspec.Struct, frozen=True):
-    """Prints as a table with lines below it."""
-
-    def __str__(self) -> str:
-        from holdfast.report.tables import as_text  # imported late: rich is slow to import
-
-        columns, rows = self._table()
-        right = [name for name in columns if name in _NUMBERS]
-        grid = Grid(columns, rows, titles=len(columns) - len(right), right=right, whole=("scorer",))
-        return "\n".join((as_text(grid), "", *self._lines())).rstrip()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from holdfast.report.tables import html_lines, html_table
-
-        columns, rows = self._table()
-        kept = [i for i, name in enumerate(columns) if name not in _NUMBERS or any(row[i] for row in rows)]
-        table = html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
-        return f"{table}{html_lines(self._lines())}"
-
-    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
-        """The names of the columns, and the rows."""
-        raise NotImplementedError
-
-    def _lines(self) -> Iterator[str]:
-        raise NotImplementedError
-
-
 _NUMBERS = {"rank", "was", "is", "difference", "mean", "baseline", "interval", "bound", "adjusted p", "n", "left out"}
+Table = tuple[Sequence[str], list[list[str]]]
+"""The names of the columns, and the rows."""
 
 
-class ComparisonResult(_Shown, frozen=True):
+def _as_text(table: Table, lines: Iterator[str]) -> str:
+    from holdfast.report.tables import as_text  # imported late: rich is slow to import
+
+    columns, rows = table
+    right = [name for name in columns if name in _NUMBERS]
+    grid = Grid(columns, rows, titles=len(columns) - len(right), right=right, whole=("scorer",))
+    return "\n".join((as_text(grid), "", *lines)).rstrip()
+
+
+def _as_html(table: Table, lines: Iterator[str]) -> str:
+    from holdfast.report.tables import html_lines, html_table
+
+    columns, rows = table
+    kept = [i for i, name in enumerate(columns) if name not in _NUMBERS or any(row[i] for row in rows)]
+    shown = html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return f"{shown}{html_lines(lines)}"
+
+
+class ComparisonResult(msgspec.Struct, frozen=True):
     """What changed between runs, or between the models and variants of one."""
 
     comparisons: tuple[Comparison, ...]
@@ -59,7 +50,15 @@ class ComparisonResult(_Shown, frozen=True):
     family: int
     """How many tests were adjusted together."""
 
-    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+    def __str__(self) -> str:
+        return _as_text(self._table(), self._lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _as_html(self._table(), self._lines())
+
+    def _table(self) -> Table:
         models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
         several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
         columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")
@@ -69,24 +68,23 @@ class ComparisonResult(_Shown, frozen=True):
             task = each.first.task if each.first.task == each.second.task else each.first.family
             titles = [task, *([model] if several else ()), each.first.label(each.second)]
             titles += [each.second.label(each.first), each.scorer]
-            p = each.adjusted_p
-            bound = "<= " if each.p_is_bound else ""
             numbers = [
                 *("" if mean is None else format_number(mean) for mean in (each.mean_first, each.mean_second)),
                 format_number(difference.mean, "+") if difference is not None else "",
                 format_interval(difference, "+") if difference is not None else "",
-                "" if p is None else f"{bound}{p:.4f}" if p >= 0.001 else f"{bound}{p:.1e}",
+                format_p(each.adjusted_p, each.p_is_bound),
                 count_of(difference) if difference is not None else str(each.common),
             ]
             rows.append([*titles, *numbers])
         return (*columns, "was", "is", "difference", "interval", "adjusted p", "n"), rows
 
     def _lines(self) -> Iterator[str]:
+        yield from comparison_sentences(self.comparisons)
         yield from _describe((each.difference for each in self.comparisons if each.difference is not None), 0.95)
         yield from _warnings(self.warnings)
 
 
-class GateResult(_Shown, frozen=True):
+class GateResult(msgspec.Struct, frozen=True):
     """Whether a run is as good as a baseline, less a margin, or reaches a number."""
 
     passed: bool
@@ -95,7 +93,15 @@ class GateResult(_Shown, frozen=True):
     bar: GateRule
     warnings: tuple[str, ...]
 
-    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+    def __str__(self) -> str:
+        return _as_text(self._table(), self._lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _as_html(self._table(), self._lines())
+
+    def _table(self) -> Table:
         columns = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n")
         against = self.bar.at_least is None
         sign = "+" if against else ""
@@ -119,7 +125,7 @@ class GateResult(_Shown, frozen=True):
         yield from _warnings(self.warnings)
 
 
-class LeaderboardResult(_Shown, frozen=True):
+class LeaderboardResult(msgspec.Struct, frozen=True):
     """The models of one or several runs, ranked, one board for each task and scorer."""
 
     boards: tuple[Board, ...]
@@ -127,7 +133,15 @@ class LeaderboardResult(_Shown, frozen=True):
     """Whether rows with the same id are equal and scorers with the same name are the same."""
     warnings: tuple[str, ...]
 
-    def _table(self) -> tuple[Sequence[str], list[list[str]]]:
+    def __str__(self) -> str:
+        return _as_text(self._table(), self._lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _as_html(self._table(), self._lines())
+
+    def _table(self) -> Table:
         columns = ("task", "scorer", "model", "run", "rank", "mean", "interval", "n", "left out")
         rows = []
         for board in self.boards:

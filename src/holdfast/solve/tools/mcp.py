@@ -181,7 +181,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             ctx.forget(key)
             if session.problem:
                 ended = f"the MCP server {self.label} was ended while {doing}: {session.problem}"
-                raise ServerError(f"{ended}; the next call opens it anew") from error
+                raise ServerError(f"{ended}; the next call starts it again") from error
             lost = f"the MCP server {self.label} ended, or was lost, while {doing}; the next call opens it anew"
             raise ServerError(lost + session.stderr_tail()) from error
 

@@ -49,9 +49,11 @@ class Tormentor:
         """False if it ended, complete."""
 
         wait_for(lambda: is_at_work(self._course, process), "at work")
-        if process.poll() is not None:
-            assert process.returncode == 0, finish(process).err
-        return process.returncode is None
+        if process.poll() is None:
+            return True
+        done = finish(process)
+        assert done.code == 0, done.err
+        return False
 
     def _is_complete(self) -> bool:
         return self._course.run.exists() and self._course.status() == "completed"

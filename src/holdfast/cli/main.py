@@ -5,6 +5,7 @@ To add a command, define it in a module of `holdfast.cli.groups` and add it to C
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +15,8 @@ from holdfast.cli.groups import data, elsewhere, every_day, lifecycle, safety, s
 
 __all__ = ["COMMANDS", "app", "main"]
 
-COMMANDS = {
-    "Every day": (every_day.run, every_day.show, every_day.report, every_day.compare, every_day.ls),
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Every day": (every_day.run, every_day.show, every_day.view, every_day.report, every_day.compare, every_day.ls),
     "Continue": (lifecycle.resume, lifecycle.retry, lifecycle.extend, lifecycle.fork, lifecycle.cancel, lifecycle.tune),
     "Scores": (scores.score, scores.leaderboard, scores.gate, scores.cost),
     "Data in and out": (data.export, data.init, data.info, data.schema, data.check),

@@ -102,6 +102,11 @@ class Index:
         return self._run
 
     @property
+    def cursor(self) -> Cursor:
+        """Behind the last record."""
+        return self._directory.cursor
+
+    @property
     def story(self) -> Story:
         return self._directory.story
 

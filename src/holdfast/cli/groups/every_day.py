@@ -1,4 +1,4 @@
-"""Every day: `run`, `show`, `report`, `compare`, `ls`."""
+"""Every day: `run`, `show`, `view`, `report`, `compare`, `ls`."""
 
 from typing import Annotated
 
@@ -227,3 +227,30 @@ def ls(
     from holdfast.runs import RunFilter
 
     print_runs(store, RunFilter(experiment, status, tag, limit), as_json)
+
+
+def view(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN|STORE|URL]...", help="Runs, stores or mirrors. Default: the store."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any free one.")] = 7707,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    edit: Annotated[bool, typer.Option("--edit", help="Allow setting scores by hand.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name of this machine in addresses. Repeatable."),
+    ] = None,
+    yes_expose: Annotated[bool, typer.Option("--yes-expose", help="Let other machines connect (see --host).")] = False,
+    store: StoreToRead = None,
+) -> None:
+    """Look at runs in a browser, live.
+
+    Prints the address of the page. Stop it with Ctrl-C.
+    """
+    from holdfast.cli.commands.view import view_runs
+    from holdfast.view import ViewSettings
+
+    settings = ViewSettings(host, port, tuple(allow_host or ()), yes_expose, edit)
+    raise typer.Exit(view_runs(targets or [], store, settings, opens=not no_open))

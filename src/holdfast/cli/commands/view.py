@@ -1,0 +1,49 @@
+"""`holdfast view`: serves the web viewer until Ctrl-C."""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import UsageError
+from holdfast.runs import default_store
+from holdfast.view import Sources, ViewSettings, serve, user_token
+
+
+def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings, *, opens: bool) -> int:
+    """Serve until a signal comes. The one line on standard output is the address."""
+    if not _is_loopback(settings.host) and not settings.exposed:
+        raise UsageError(
+            f"--host {settings.host} lets other machines connect: anyone with the link sees all runs here, over "
+            "a connection that is not encrypted; add --yes-expose if you want that"
+        )
+    sources = Sources(targets, store or default_store())
+
+    def ready(address: str) -> None:
+        print(address, flush=True)  # noqa: T201 - the output of the command
+        if opens and sys.stdout.isatty() and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
+            webbrowser.open(address)
+
+    return asyncio.run(_until_signal(sources, settings, ready))
+
+
+async def _until_signal(sources: Sources, settings: ViewSettings, ready: Callable[[str], None]) -> int:
+    loop = asyncio.get_running_loop()
+    server = asyncio.ensure_future(serve(sources, settings, user_token(), ready))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await server
+    return 0
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False

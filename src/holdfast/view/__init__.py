@@ -1,0 +1,11 @@
+"""The web viewer: pages about runs, rendered by the server, live, and readable as JSON.
+
+`sources` opens runs, `pages` shows them, `server` serves them to a browser that `access` has let in, `events` keeps
+open pages up to date. The viewer only reads; with `--edit` it also records scores that people set.
+"""
+
+from holdfast.view.access import user_token
+from holdfast.view.server import ViewSettings, serve
+from holdfast.view.sources import Sources
+
+__all__ = ["Sources", "ViewSettings", "serve", "user_token"]

@@ -1,0 +1,189 @@
+"""Live updates of a run: one event stream per open page, one reader per run.
+
+The id of an event is the cursor behind the last record that it counts. A browser that lost its connection sends the
+last id, and gets everything after exactly that record: nothing is skipped or sent twice, even if the server was killed
+in between. The stream carries numbers and keys only; pages fetch what they show.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from holdfast.errors import HoldfastError
+from holdfast.journal import START, Cursor, Damage, Reader, journal_folder
+from holdfast.state import is_held, stamp_of
+from holdfast.view.sources import RunRef, Sources
+
+_EVERY_SECONDS = 1.0
+_QUIET_SECONDS = 15.0
+"""After so long without a record a comment is sent, so that proxies keep the connection open."""
+_BATCH = 5_000
+"""Records of one event."""
+_KEYS_MAX = 50
+"""Keys named in one event."""
+_RECENT = 64
+"""Events that are kept for streams that are a little behind."""
+T = TypeVar("T")
+
+
+class RunEvent(msgspec.Struct, frozen=True):
+    """What was appended: `count` records, the last of them number `n`."""
+
+    n: int
+    count: int
+    types: dict[str, int]
+    keys: list[str]
+    """The keys that ended last; not all of them if there were many."""
+    live: bool
+
+
+class _Tail:
+    """The end of one run's journal, read once for all of its streams."""
+
+    def __init__(self, folder: str, cursor: Cursor) -> None:
+        self.folder = folder
+        self.cursor = cursor
+        self.is_live = False
+        self.streams = 0
+        self._seen: tuple[str, bool] | None = None
+        self._recent: OrderedDict[Cursor, tuple[RunEvent, Cursor]] = OrderedDict()
+
+    def advance(self) -> bool:
+        """Read what was appended. False if nothing has changed. Raises StaleCursorError if files were replaced."""
+        held = is_held(self.folder)  # before the files: a run's last record is written before its lock is released
+        seen = (stamp_of(self.folder), held)
+        if seen == self._seen:
+            return False
+        self._seen, self.is_live = seen, held
+        while True:
+            event, after = read_event(self.folder, self.cursor, held)
+            if event.count:
+                self._recent[self.cursor] = (event, after)
+                self.cursor = after
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+            if event.count < _BATCH:
+                return True
+
+    def next(self, cursor: Cursor) -> tuple[RunEvent, Cursor]:
+        """The event behind a stream's cursor: mostly one that was read for all, else its own until it has caught up."""
+        if cursor in self._recent:
+            return self._recent[cursor]
+        if cursor.n >= self.cursor.n:
+            return RunEvent(cursor.n, 0, {}, [], self.is_live), cursor
+        return read_event(self.folder, cursor, self.is_live, self.cursor.n)
+
+
+class EventStreams:
+    """The event streams of one server."""
+
+    def __init__(self, sources: Sources, pool: ThreadPoolExecutor) -> None:
+        self._sources = sources
+        self._pool = pool
+        self._open: set[asyncio.Task[Any]] = set()
+        self._tails: dict[str, _Tail] = {}
+        self._advancing: dict[str, asyncio.Task[bool]] = {}
+
+    async def serve(self, request: web.Request, ref: RunRef, headers: dict[str, str]) -> web.StreamResponse:
+        folder, end = await self._in_thread(self._find, ref)
+        tail = self._tails.setdefault(folder, _Tail(folder, end))
+        cursor = parse_cursor(request.headers.get("Last-Event-ID", "")) or tail.cursor
+        response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        tail.streams += 1
+        try:
+            with contextlib.suppress(ConnectionResetError, asyncio.CancelledError):
+                await self._follow(response, tail, cursor)
+        finally:
+            self._open.discard(task)
+            tail.streams -= 1
+            if not tail.streams:
+                self._tails.pop(folder, None)
+        return response
+
+    def close(self) -> None:
+        for task in self._open:
+            task.cancel()
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(function, *arguments))
+
+    def _find(self, ref: RunRef) -> tuple[str, Cursor]:
+        with self._sources.open(ref) as run:
+            return run.place.folder, run.index.cursor
+
+    async def _advance(self, tail: _Tail) -> bool:
+        """Once for all streams that wait for it."""
+        task = self._advancing.get(tail.folder)
+        if task is None:
+            task = asyncio.create_task(self._in_thread(tail.advance))
+            self._advancing[tail.folder] = task
+            task.add_done_callback(lambda _: self._advancing.pop(tail.folder, None))
+        return await asyncio.shield(task)
+
+    async def _follow(self, response: web.StreamResponse, tail: _Tail, cursor: Cursor) -> None:
+        await response.write(f"retry: 1000\nid: {format_cursor(cursor)}\nevent: hello\ndata: {{}}\n\n".encode())
+        was_live, quiet = None, 0.0
+        while True:
+            try:
+                await self._advance(tail)
+                while cursor != tail.cursor or was_live != tail.is_live:
+                    was_live = tail.is_live
+                    event, cursor = await self._in_thread(tail.next, cursor)
+                    text, quiet = msgspec.json.encode(event).decode(), 0.0
+                    await response.write(f"id: {format_cursor(cursor)}\nevent: records\ndata: {text}\n\n".encode())
+                    if not event.count:
+                        break
+            except (HoldfastError, OSError) as error:
+                if not isinstance(error, ConnectionResetError):
+                    await response.write(b"event: reset\ndata: {}\n\n")  # files were replaced: load the page again
+                return
+            await asyncio.sleep(_EVERY_SECONDS)
+            quiet += _EVERY_SECONDS
+            if quiet >= _QUIET_SECONDS:
+                quiet = 0.0
+                await response.write(b": still here\n\n")
+
+
+def read_event(folder: str, cursor: Cursor, live: bool, last: int | None = None) -> tuple[RunEvent, Cursor]:
+    """The next records behind a cursor, at most one batch and none after number `last`; and the cursor behind them."""
+    reader = Reader(journal_folder(folder), cursor=cursor)
+    count, types, keys, after = 0, dict[str, int](), dict[str, None](), cursor
+    with contextlib.closing(reader):
+        for entry in _entries(reader):
+            if count == _BATCH or (last is not None and entry.line.n > last):
+                break
+            count, after = count + 1, Cursor(entry.segment, entry.end, entry.line.n, entry.line.x)
+            types[entry.line.t] = types.get(entry.line.t, 0) + 1
+            if entry.line.t in ("sample.finished", "sample.failed"):
+                keys.pop(str(entry.line.k), None)
+                keys[str(entry.line.k)] = None
+    return RunEvent(after.n, count, types, list(keys)[-_KEYS_MAX:], live), after
+
+
+def _entries(reader: Reader) -> Iterator[Any]:
+    return (each for each in reader.read(live=True) if not isinstance(each, Damage) and not each.is_copy)
+
+
+def format_cursor(cursor: Cursor) -> str:
+    return f"{cursor.n}.{cursor.segment}.{cursor.offset}.{cursor.x}"
+
+
+def parse_cursor(text: str) -> Cursor | None:
+    """None for an empty text, and for one that no stream has sent."""
+    n, _, rest = text.partition(".")
+    segment, _, rest = rest.partition(".")
+    offset, _, checksum = rest.partition(".")
+    if not all(part.isascii() and part.isdigit() for part in (n, segment, offset)) or not checksum.isalnum():
+        return START if text.startswith("0.") else None
+    return Cursor(int(segment), int(offset), int(n), checksum)

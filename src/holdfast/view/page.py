@@ -1,0 +1,56 @@
+"""What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.view.links import Links
+from holdfast.view.markup import Markup
+from holdfast.view.sources import NotFoundError, RunRef, Sources
+
+
+class PageRequest(msgspec.Struct, frozen=True):
+    """One request for a page: names from its path, values from its query."""
+
+    sources: Sources
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+
+    @property
+    def run(self) -> RunRef:
+        """The run that the address names."""
+        return RunRef(self.path["experiment"], self.path["run"], self.query.get("uid", ""), self.number("at"))
+
+    def number(self, name: str) -> int | None:
+        """A whole number of the query; None if it is not given. NotFoundError if it is no number."""
+        text = self.query.get(name, "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit()) or len(text) > 15:
+            raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
+        return int(text)
+
+
+class Body(msgspec.Struct, frozen=True):
+    """What the frame of every page needs."""
+
+    title: str
+    content: Markup
+    run: RunRef | None = None
+    part: str = ""
+    """The page of the run: empty for its overview."""
+    status: tuple[str, str] = ("", "")
+    durability: Any = None
+    scripts: tuple[str, ...] = ()
+    """Files in `static` that this page needs besides view.js."""
+    is_live: bool = False
+    """Whether the page changes by itself: its regions marked `data-live` are then replaced."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page. `load` runs in a thread and may take locks; `render` is pure."""
+
+    path: str
+    load: Callable[[PageRequest], Any]
+    render: Callable[[Any, Links], Body]

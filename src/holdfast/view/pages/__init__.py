@@ -1,0 +1,10 @@
+"""The pages of the viewer. To add one, write a module with its data and its view, and add it to PAGES."""
+
+from holdfast.view.page import Page
+from holdfast.view.pages import run, runs
+
+PAGES: tuple[Page, ...] = (
+    Page("/", runs.load, runs.render),
+    Page("/runs/{experiment}/{run}", run.load, run.render),
+)
+"""Every page; each has a JSON twin below `/api`."""

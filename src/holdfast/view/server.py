@@ -1,0 +1,169 @@
+"""The web server: routes pages and their JSON twins, the event stream, and the viewer's own files.
+
+Pages are loaded in threads, so a slow one does not hold up the others. Every page has a twin below `/api`. Errors of
+users (no such run, a damaged file) are a page with one sentence; nothing of a request is ever shown as HTML.
+"""
+
+import asyncio
+import functools
+import importlib.resources
+import logging
+import mimetypes
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.errors import DamagedError, HoldfastError, UsageError
+from holdfast.view.access import Access
+from holdfast.view.events import EventStreams
+from holdfast.view.layout import render_page
+from holdfast.view.links import Links
+from holdfast.view.markup import h
+from holdfast.view.page import Body, Page, PageRequest
+from holdfast.view.pages import PAGES
+from holdfast.view.sources import NotFoundError, Sources
+
+_THREADS = 4
+_LINKS = Links()
+_FILES = importlib.resources.files("holdfast.view") / "static"
+_log = logging.getLogger("holdfast")
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ViewSettings(msgspec.Struct, frozen=True):
+    """How the server listens. `exposed`: it may listen on other interfaces than the loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = 7707
+    hosts: tuple[str, ...] = ()
+    exposed: bool = False
+    edit: bool = False
+
+
+class Viewer:
+    """One server."""
+
+    def __init__(self, sources: Sources, access: Access, *, edit: bool = False) -> None:
+        self._sources = sources
+        self._access = access
+        self._edit = edit
+        self._pool = ThreadPoolExecutor(_THREADS, "holdfast-view")
+        self._streams = EventStreams(sources, self._pool)
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._access.middleware()])
+        for page in PAGES:
+            app.router.add_get(page.path, functools.partial(self._show, page))
+            data = "/api/runs" if page.path == "/" else f"/api{page.path}"
+            app.router.add_get(data, functools.partial(self._answer, page))
+        app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream)
+        app.router.add_get("/static/{name}", self._file)
+        app.router.add_get("/{rest:.*}", self._lost)
+        app.on_shutdown.append(self._stop)
+        return app
+
+    async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
+        try:
+            return web.Response(text=await self._run(_rendered, page, self._request(request)), content_type="text/html")
+        except (HoldfastError, OSError) as error:
+            status, sentence = _problem(error)
+            body = Body("Problem", h("p", sentence, class_="problem", role="alert"))
+            return web.Response(status=status, text=render_page(body, _LINKS), content_type="text/html")
+
+    async def _answer(self, page: Page, request: web.Request) -> web.StreamResponse:
+        try:
+            content = await self._run(_encoded, page, self._request(request))
+        except (HoldfastError, OSError) as error:
+            status, sentence = _problem(error)
+            return web.Response(
+                status=status, body=msgspec.json.encode({"error": sentence}), content_type="application/json"
+            )
+        return web.Response(body=content, content_type="application/json")
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._streams.serve(request, self._request(request).run, self._access.headers())
+        except HoldfastError as error:
+            status, sentence = _problem(error)
+            return web.Response(status=status, text=f"{sentence}\n")
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in _file_names():
+            return await self._lost(request)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return web.Response(body=(_FILES / name).read_bytes(), content_type=kind)
+
+    async def _lost(self, request: web.Request) -> web.StreamResponse:
+        body = Body("Not found", h("p", "There is no such page.", class_="problem", role="alert"))
+        return web.Response(status=404, text=render_page(body, _LINKS), content_type="text/html")
+
+    def _request(self, request: web.Request) -> PageRequest:
+        return PageRequest(self._sources, dict(request.match_info), dict(request.query))
+
+    async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def _stop(self, _: web.Application) -> None:
+        self._streams.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._sources.close()
+
+
+def _rendered(page: Page, request: PageRequest) -> str:
+    return render_page(page.render(page.load(request), _LINKS), _LINKS)
+
+
+def _encoded(page: Page, request: PageRequest) -> bytes:
+    return msgspec.json.encode(page.load(request))
+
+
+def _problem(error: Exception) -> tuple[int, str]:
+    """The status code and the sentence of an expected error."""
+    if isinstance(error, NotFoundError):
+        return 404, str(error)
+    if isinstance(error, DamagedError):
+        return 422, str(error)
+    return (400 if isinstance(error, UsageError) else 500), str(error)
+
+
+@functools.cache
+def _file_names() -> frozenset[str]:
+    return frozenset(each.name for each in _FILES.iterdir() if each.is_file())
+
+
+async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Callable[[str], None]) -> None:
+    """Serve until cancelled. `ready` gets the address with the token."""
+    listening = _listen(settings.host, settings.port)
+    port = listening.getsockname()[1]
+    access = Access(token, port, settings.hosts, exposed=settings.exposed)
+    runner = web.AppRunner(Viewer(sources, access, edit=settings.edit).app(), access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening, shutdown_timeout=1.0).start()
+        name = settings.host if not settings.exposed else socket.gethostname()
+        shown = f"[{name}]" if ":" in name else name
+        ready(f"http://{shown}:{port}/?token={token}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on the port; 0 means any free one. UsageError if it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror}; use --port 0 for any free port"
+        ) from error
+    return listening

@@ -1,0 +1,129 @@
+// Live regions, keyboard, dialogs. No markup is made from text: regions come from documents that the server rendered,
+// loaded with XMLHttpRequest, which runs nothing in them. Classic script: it also works in static copies.
+"use strict";
+
+(function () {
+  const root = document.body;
+
+  // Live pages. An event only says that something has changed; the page is loaded again, and the regions marked
+  // data-live are replaced. At most one load at a time, none while the tab is hidden.
+  let loading = false;
+  let again = false;
+
+  function refresh() {
+    if (document.hidden || loading) {
+      again = true;
+      return;
+    }
+    loading = true;
+    again = false;
+    const request = new XMLHttpRequest();
+    request.open("GET", location.href);
+    request.responseType = "document";
+    request.onload = function () {
+      loading = false;
+      if (request.status === 200 && request.response) replaceRegions(request.response);
+      if (again) setTimeout(refresh, 1000);
+    };
+    request.onerror = function () {
+      loading = false;
+    };
+    request.send();
+  }
+
+  function replaceRegions(page) {
+    for (const region of document.querySelectorAll("[data-live]")) {
+      const found = page.getElementById(region.id);
+      if (!found || region.contains(document.activeElement) && isField(document.activeElement)) continue;
+      if (found.outerHTML === region.outerHTML) continue;
+      const opened = new Set();
+      region.querySelectorAll("details[open][id]").forEach(function (each) { opened.add(each.id); });
+      const chosen = region.querySelector("tr.chosen");
+      const at = chosen ? Array.prototype.indexOf.call(chosen.parentNode.children, chosen) : -1;
+      region.replaceChildren(...document.importNode(found, true).childNodes);
+      opened.forEach(function (id) {
+        const details = document.getElementById(id);
+        if (details) details.open = true;
+      });
+      if (at >= 0) {
+        const row = region.querySelectorAll("tbody tr")[at];
+        if (row) row.classList.add("chosen");
+      }
+    }
+  }
+
+  function isField(element) {
+    return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
+  }
+
+  const address = root.dataset.events;
+  if (address && window.EventSource) {
+    let stream = null;
+    const open = function () {
+      stream = new EventSource(address);
+      stream.addEventListener("records", refresh);
+      stream.addEventListener("reset", function () {
+        stream.close();
+        refresh();
+        setTimeout(open, 2000);
+      });
+    };
+    open();
+  } else {
+    const polled = document.querySelector("[data-live]");
+    const seconds = polled ? Number(polled.dataset.live) : 0;
+    if (seconds > 0) setInterval(refresh, seconds * 1000);
+  }
+  document.addEventListener("visibilitychange", function () {
+    if (!document.hidden && again) refresh();
+  });
+
+  // Filters that change the address as soon as they are chosen.
+  document.querySelectorAll("form.filters select").forEach(function (each) {
+    each.addEventListener("change", function () { each.form.requestSubmit(); });
+  });
+  document.querySelectorAll("form.filters").forEach(function (form) {
+    form.addEventListener("formdata", function (event) {
+      for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
+    });
+  });
+
+  // Keyboard: lines of the main table, pages, search, help.
+  function rows() {
+    return Array.from(document.querySelectorAll("table.rows tbody tr"));
+  }
+
+  function choose(step) {
+    const every = rows();
+    if (!every.length) return;
+    const before = every.findIndex(function (row) { return row.classList.contains("chosen"); });
+    const now = Math.min(Math.max(before + step, 0), every.length - 1);
+    if (before >= 0) every[before].classList.remove("chosen");
+    every[now].classList.add("chosen");
+    every[now].scrollIntoView({ block: "nearest" });
+  }
+
+  function follow(selector) {
+    const link = document.querySelector(selector);
+    if (link) link.click();
+  }
+
+  const keys = {
+    j: function () { choose(1); },
+    k: function () { choose(-1); },
+    Enter: function () { follow("table.rows tr.chosen a"); },
+    n: function () { follow("a[rel=next]"); },
+    p: function () { follow("a[rel=prev]"); },
+    u: function () { follow(".crumbs a:last-of-type"); },
+    "/": function () { const field = document.querySelector("input[type=search]"); if (field) field.focus(); },
+    "?": function () { const help = document.getElementById("help"); if (help) help.showModal(); },
+  };
+  document.addEventListener("keydown", function (event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+    if (event.key === "Enter" && event.target !== document.body && event.target.id !== "content") return;
+    const action = keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+})();

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
-    from holdfast.report.compare.sentences import comparison_sentences
+    from holdfast.report.compare.sentences import (
+        common_model,
+        comparison_method,
+        comparison_sentences,
+        comparison_title,
+        overlap_line,
+    )
     from holdfast.report.compare.sides import (
         CellName,
         Measure,
@@ -124,7 +130,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
-            "compare.sentences": "comparison_sentences",
+            "compare.sentences": ("common_model comparison_method comparison_sentences comparison_title overlap_line"),
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
@@ -201,8 +207,11 @@ __all__ = [
     "collect",
     "collect_plot_data",
     "column_kinds",
+    "common_model",
     "compare_sides",
+    "comparison_method",
     "comparison_sentences",
+    "comparison_title",
     "content_text",
     "cost_lines",
     "cost_sentences",
@@ -238,6 +247,7 @@ __all__ = [
     "marked_lines",
     "money",
     "nearest_key",
+    "overlap_line",
     "pairs_between",
     "pairs_within",
     "parse_columns",

@@ -50,8 +50,10 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
+    from holdfast.report.examples import survey_answers
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
+    from holdfast.report.formats.html import RunOrigin, RunPage, shown_keys
     from holdfast.report.formats.lines import (
         EventLine,
         ExportLine,
@@ -134,8 +136,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
+            "examples": "survey_answers",
             "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
+            "formats.html": "RunOrigin RunPage shown_keys",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
@@ -189,6 +193,8 @@ __all__ = [
     "Plot",
     "Question",
     "QuestionReader",
+    "RunOrigin",
+    "RunPage",
     "RunReport",
     "ScoreLine",
     "ScorerReport",
@@ -266,11 +272,13 @@ __all__ = [
     "scores_of",
     "short",
     "shortened",
+    "shown_keys",
     "sides_in",
     "sides_of",
     "status_text",
     "status_tone",
     "sum_costs",
+    "survey_answers",
     "text_of",
     "tokens",
     "total",

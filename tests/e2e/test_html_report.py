@@ -84,7 +84,7 @@ def test_examples_have_the_question_the_target_and_the_reason(folder: Path) -> N
 
 def test_a_long_answer_is_cut_in_the_middle(folder: Path) -> None:
     page = page_of(folder, "r")
-    assert re.search(r"Show 3,\d\d\d of 210,013 characters", page)
+    assert "Show more of 210,013 characters" in page
     assert "the end is 7" in page
     assert len(page) < 120_000
 

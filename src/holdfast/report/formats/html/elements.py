@@ -88,16 +88,17 @@ def passage(text: str, characters: int = 0, tag: str = "div") -> str:
         return _block(text, tag)
     head = "\n".join(text[:_HEAD].splitlines()[: _LINES_MAX // 2])
     tail = "\n".join(text[max(len(head), len(text) - _TAIL) :].splitlines()[-_LINES_MAX // 4 :])
-    part = "" if characters == len(text) else f"{len(text):,} of "
-    folded = f"<summary>Show {part}{characters:,} characters</summary>{_block(text, tag)}"
-    shown = _block(f"{head.rstrip()}\n…\n{tail.lstrip()}", tag, " head")
+    part = "all" if characters == len(text) else "more of"
+    folded = f"<summary>Show {part} {characters:,} characters</summary>{_block(text, tag, 'scrolled', scrolls=True)}"
+    shown = _block(f"{head.rstrip()}\n…\n{tail.lstrip()}", tag, "head")
     return f'<div class="passage">{shown}<details class="more">{folded}</details></div>'
 
 
-def _block(text: str, tag: str, more: str = "") -> str:
+def _block(text: str, tag: str, kind: str = "", *, scrolls: bool = False) -> str:
     # The first line break after <pre> is not shown, so one that belongs to the text needs another before it.
     lead = "\n" if tag == "pre" else ""
-    return f'<{tag} class="text{more}" dir="auto">{lead}{escaped(text)}</{tag}>'
+    focus = ' tabindex="0"' if scrolls else ""  # so that the keyboard can scroll it
+    return f'<{tag} class="{f"text {kind}".rstrip()}" dir="auto"{focus}>{lead}{escaped(text)}</{tag}>'
 
 
 def pairs(facts: Iterable[tuple[str, str]]) -> str:

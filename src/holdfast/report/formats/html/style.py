@@ -111,6 +111,7 @@ svg text { fill: var(--muted); font-size: 12px; font-family: inherit; font-varia
 .card dd { margin: 0; }
 .text { white-space: pre-wrap; overflow: hidden; unicode-bidi: plaintext; }
 pre.text { margin: 0; }
+.scrolled { max-height: 24rem; overflow: auto; }
 .answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem 2rem;
   margin-top: .75rem; padding-top: .75rem; border-top: 1px solid var(--line); }
 .answer { min-width: 0; }

@@ -191,11 +191,11 @@ def _scores(pages: Sequence[RunPage]) -> Iterator[str]:
         yield notes(reading_lines(report.cells), "What the means leave out")
         all_columns = table(*report_rows(report), titles=_TITLES)
         yield f'<details class="again"><summary>All columns</summary>{all_columns}</details>\n'
-        odd = [*edited_lines(report.cells), *marked_lines(report.cells), *anomaly_lines(report)]
+        remarks = [*edited_lines(report.cells), *marked_lines(report.cells), *anomaly_lines(report)]
         if report.anomalies:
             count = counted(report.anomalies, "anomaly", "anomalies")
-            odd.append(f"{count} in the journal: see holdfast verify {report.run_id}")
-        yield notes(odd)
+            remarks.append(f"{count} in the journal: see holdfast verify {report.run_id}")
+        yield notes(remarks)
     curves = [
         msgspec.structs.replace(each, label=f"{name} {each.label}".lstrip())
         for name, page in _named(pages)

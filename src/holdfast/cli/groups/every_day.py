@@ -155,9 +155,9 @@ def report(
 ) -> None:
     """Print the scores of runs, with confidence intervals.
 
-    --format latex writes a table with booktabs rules. --format html writes one self-contained file with tables, plots,
-    failures, costs and provenance. Plots need holdfast[plots]. They show scores with intervals, paired differences,
-    cost against score, pass@k of repeats, and response times.
+    --format html writes one file to send to others: a summary, figures, comparisons with p, example answers, failures,
+    costs and provenance. --format latex writes a table with booktabs rules. --plots needs holdfast[plots]. Plots show
+    scores with intervals, paired differences, cost against score, pass@k of repeats, and response times.
 
     For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and a
     sample that is unfinished or has no score is skipped. The exit code does not depend on the scores: use

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
         Overrides,
         assignments,
         left_without_failures,
-        load_spec,
+        load_given,
         resolve_given,
         resolve_run,
+        resolve_spec_file,
     )
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.selection import RunFilter, select_runs
@@ -46,7 +47,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.preparation": "Given check",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
-            "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
+            "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
+            "resolve_spec_file",
             "run": "Run open_run",
             "selection": "RunFilter select_runs",
             "store.lookup": "RunLocation default_store find_run",
@@ -78,13 +80,14 @@ __all__ = [
     "left_without_failures",
     "lines_to_export",
     "list_runs",
-    "load_spec",
+    "load_given",
     "naming_parameters",
     "new_event_loop",
     "new_run_location",
     "open_run",
     "resolve_given",
     "resolve_run",
+    "resolve_spec_file",
     "run_blocking",
     "run_in_loop",
     "select_lines",

@@ -21,7 +21,7 @@ from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import content_text, counted, lines_of, short
-from holdfast.runs import Given, Overrides, load_spec, resolve_run
+from holdfast.runs import Given, Overrides, load_given, resolve_run
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import estimate, read_prompts
 from holdfast.runs.execution.preparation import check_servers
@@ -38,8 +38,9 @@ _MESSAGES_MAX = 50
 def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) -> int:
     """Print whether a spec can be run. Returns 2 if it cannot, also because a server does not respond."""
     refuse_data_file(path)
-    spec = load_spec(path, overrides)
-    prepared, planned = check_given(Given(spec, where=path))
+    given = load_given(path, overrides)
+    spec = given.spec
+    prepared, planned = check_given(given)
     replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
         *find_warnings(spec, os.environ),

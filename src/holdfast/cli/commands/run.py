@@ -34,7 +34,7 @@ from holdfast.runs import (
     execute,
     extend,
     left_without_failures,
-    load_spec,
+    load_given,
     new_run_location,
     resolve_run,
 )
@@ -177,9 +177,9 @@ def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Give
     else:
         options.refuse_beside_spec(path)
         refuse_data_file(path)
-        given = Given(load_spec(path, overrides), where=path)
+        given = load_given(path, overrides)
     for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
-        warn(f"{path}: {doubt}" if path is not None else doubt)
+        warn(given.explain(doubt))
     return given
 
 

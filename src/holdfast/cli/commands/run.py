@@ -8,16 +8,17 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
-from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
+from holdfast.cli.adhoc import AdHoc, build_given, naming_options
 from holdfast.cli.errors import set_options, suggesting_commands
 from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
 from holdfast.cli.progress import spinner, watch
-from holdfast.cli.signals import Stopper, run_stoppable
+from holdfast.cli.signals import Stopper, StuckLoops, run_stoppable
+from holdfast.cli.spec_argument import load_named
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.journal import is_url
@@ -34,7 +35,6 @@ from holdfast.runs import (
     execute,
     extend,
     left_without_failures,
-    load_given,
     new_run_location,
     resolve_run,
 )
@@ -65,14 +65,16 @@ Work = Callable[[Given, Observe], Awaitable[RunOutcome]]
 """Starts, resumes or extends a run."""
 
 
-def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Overrides) -> int:
-    """Start a run, or continue the one with this id; then suggest the next command."""
+def run_spec(
+    given: Given, run_id: str | None, store: str | None, overrides: Overrides, stuck: StuckLoops | None = None
+) -> int:
+    """Start a run, or continue the one with this id; then suggest the next command. `stuck`: as in `run_stoppable`."""
     where = store or default_store()
     if run_id is None:
         _suggest_resume(given.spec, where)
     place = new_run_location(given, where, run_id)
     with naming_options(given.where):
-        code = _execute(given, place, overrides)
+        code = _execute(given, place, overrides, stuck=stuck)
     if code in (0, 1):
         _suggest_extend(given, place, overrides)
     return code
@@ -170,31 +172,39 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     await make_fork(fork, announce, dry=dry)
 
 
-def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Given:
-    """Load the spec that `run` executes, from a file or from the options, and print its warnings."""
-    if path is None:
-        given = build_given(options, overrides.sets, overrides.selection)
-    else:
+def resolve_specs(paths: Sequence[str], options: AdHoc, overrides: Overrides) -> list[Given]:
+    """Load the specs that `run` executes, from files or from the options, and print their warnings."""
+    for path in paths:
         options.refuse_beside_spec(path)
-        refuse_data_file(path)
-        given = load_given(path, overrides)
-    for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
-        warn(given.explain(doubt))
-    return given
+    specs = [load_named(path, overrides, is_only=len(paths) == 1) for path in paths]
+    specs = specs or [build_given(options, overrides.sets, overrides.selection)]
+    for given in specs:
+        for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
+            warn(given.explain(doubt))
+    return specs
 
 
-def _execute(given: Given, place: RunLocation, overrides: Overrides, retry: Retry | None = None) -> int:
+def _execute(
+    given: Given,
+    place: RunLocation,
+    overrides: Overrides,
+    retry: Retry | None = None,
+    stuck: StuckLoops | None = None,
+) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     with suggesting_commands(place, given, overrides.sets, overrides.selection):
-        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()))
+        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()), stuck)
 
 
-def _run(given: Given, work: Work) -> int:
-    logging.getLogger("holdfast").addHandler(_WarningHandler(logging.WARNING))
-    return run_stoppable(
-        partial(_execute_watched, given, work), _print_outcome, "interrupted before any request was sent"
-    )
+def _run(given: Given, work: Work, stuck: StuckLoops | None = None) -> int:
+    logger, handler = logging.getLogger("holdfast"), _WarningHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        too_early = "interrupted before any request was sent"
+        return run_stoppable(partial(_execute_watched, given, work), _print_outcome, too_early, stuck)
+    finally:
+        logger.removeHandler(handler)
 
 
 async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> RunOutcome:

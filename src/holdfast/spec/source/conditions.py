@@ -43,17 +43,18 @@ class KeptCombinations(msgspec.Struct, frozen=True):
 
 
 class Conditions:
-    """The `when` of one task or model. SpecError if it is no condition. `place`: with the file, for errors."""
+    """The `when` of one task or model. SpecError if it is no condition. `where`: the file, for errors."""
 
-    def __init__(self, raw: Any, place: str) -> None:
-        self.place = place
+    def __init__(self, raw: Any, where: str, place: str) -> None:
+        self._place = place
+        self._where = f"{where}: {place}"
         given = [raw] if isinstance(raw, dict) else raw
         if not isinstance(given, list):
-            raise SpecError(f"{place}: {_EXPECTED}, got {kind_of(raw)}")
+            raise SpecError(f"{self._where}: {_EXPECTED}, got {kind_of(raw)}")
         if not given:
-            raise SpecError(f"{place}: an empty list keeps no combination; leave it out to keep all")
+            raise SpecError(f"{self._where}: an empty list keeps no combination; leave it out to keep all")
         for index, each in enumerate(given):
-            at = f"{place}[{index}]" if isinstance(raw, list) else place
+            at = f"{self._where}[{index}]" if isinstance(raw, list) else self._where
             if not isinstance(each, dict):
                 raise SpecError(f"{at}: {_EXPECTED}, got {kind_of(each)}")
             if not each:
@@ -65,22 +66,22 @@ class Conditions:
     def check(self, swept: Mapping[str, Sequence[Choice]]) -> None:
         """SpecError if a condition names a field that is not swept, or a value that the field does not have."""
         if not swept:
-            raise SpecError(f"{self.place}: nothing is swept here; give a field several values, or leave this out")
+            raise SpecError(f"{self._where}: nothing is swept here; give a field several values, or leave this out")
         for condition in self._conditions:
             for name, values in condition.items():
                 if name not in swept:
-                    raise SpecError(f"{self.place}: {name!r} is not swept here{nearest(name, set(swept))}")
+                    raise SpecError(f"{self._where}: {name!r} is not swept here{nearest(name, set(swept))}")
                 for value in values or [None]:
                     if not any(choice.is_meant_by(value) for choice in swept[name]):
                         known = ", ".join(dict.fromkeys(each.words for each in swept[name]))
                         got = f"no value {value!r}" if values else "an empty list keeps no combination"
-                        raise SpecError(f"{self.place}.{name}: {got}; there are: {known}")
+                        raise SpecError(f"{self._where}.{name}: {got}; there are: {known}")
 
     def count(self, kept: int, total: int) -> KeptCombinations:
         """SpecError if no combination is kept."""
         if not kept:
-            raise SpecError(f"{self.place}: none of {total} combinations is kept; loosen a condition")
-        return KeptCombinations(self.place, kept, total)
+            raise SpecError(f"{self._where}: none of {total} combinations is kept; loosen a condition")
+        return KeptCombinations(self._place, kept, total)
 
     def keeps(self, chosen: Mapping[str, Sequence[Choice]]) -> bool:
         """Whether a combination is kept. A field that it does not sweep satisfies every condition."""

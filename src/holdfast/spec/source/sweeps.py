@@ -99,7 +99,7 @@ def expand_sweeps(mapping: dict[str, Any], whens: Whens, where: str) -> list[Kep
     for index, model in enumerate(mapping["models"]):
         every = list(_variants(model, "models", f"{where}: models[{index}]"))
         if index in whens.models:
-            every = _keep_models(every, Conditions(whens.models[index], f"{where}: models[{index}].{WHEN}"), kept)
+            every = _keep_models(every, Conditions(whens.models[index], where, f"models[{index}].{WHEN}"), kept)
         models += every
     tasks: list[_Variant] = []
     for index, task in enumerate(mapping["tasks"]):
@@ -107,7 +107,7 @@ def expand_sweeps(mapping: dict[str, Any], whens: Whens, where: str) -> list[Kep
         for variant in every:
             _name_variants(variant.part, models)
         if index in whens.tasks:
-            conditions = Conditions(whens.tasks[index], f"{where}: tasks[{index}].{WHEN}")
+            conditions = Conditions(whens.tasks[index], where, f"tasks[{index}].{WHEN}")
             every = _keep_tasks(every, models, conditions, kept)
         tasks += every
     mapping["tasks"] = [task.part for task in tasks]

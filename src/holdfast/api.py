@@ -395,6 +395,8 @@ def _split_tasks(
         raise SpecError("tasks=… takes names where a spec or tasks are given first; pass tasks in one place")
     if what is None:
         return objects, names
+    if isinstance(what, Sequence) and not isinstance(what, str) and any(isinstance(each, str) for each in what):
+        raise SpecError("run one spec at a time: runs = [holdfast.run(path) for path in paths]")
     return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
 
 

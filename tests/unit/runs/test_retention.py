@@ -91,7 +91,7 @@ def test_each_run_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return size(place)
 
     monkeypatch.setattr(RunLocation, "size", counted)
-    doomed = chosen(str(tmp_path), RetentionPolicy(max_bytes=0))
+    doomed = chosen(str(tmp_path), [RetentionPolicy(max_bytes=0)])
     assert sorted(measured) == ["a", "b", "c"]
     assert [each.bytes for each in doomed] == [size(each.place) for each in doomed]
 
@@ -155,7 +155,7 @@ policies = st.builds(
 @given_values(runs_of_a_store, policies)
 def test_what_goes_is_what_a_simple_model_of_the_policy_says(runs: list[Made], policy: RetentionPolicy) -> None:
     with store_of(runs) as store:
-        doomed = chosen(store, policy, NOW)
+        doomed = chosen(store, [policy], NOW)
     assert sorted(names(doomed)) == sorted(model_of(runs, policy))
     assert [each.created for each in doomed] == sorted(each.created for each in doomed), "the oldest first"
     assert all(each.why for each in doomed)
@@ -167,7 +167,9 @@ def test_3_per_experiment_never_empties_an_experiment(
     runs: list[Made], keep: int, keep_latest: bool, keep_tagged: bool
 ) -> None:
     with store_of(runs) as store:
-        going = names(chosen(store, RetentionPolicy(keep=keep, keep_latest=keep_latest, keep_tagged=keep_tagged), NOW))
+        going = names(
+            chosen(store, [RetentionPolicy(keep=keep, keep_latest=keep_latest, keep_tagged=keep_tagged)], NOW)
+        )
     for experiment in {each.experiment for each in runs}:
         mine = [each for each in runs if each.experiment == experiment]
         left = [each for each in mine if f"{experiment}/{each.run_id}" not in going]
@@ -177,7 +179,7 @@ def test_3_per_experiment_never_empties_an_experiment(
 def test_numbers_count_within_each_experiment_and_not_over_all() -> None:
     runs = [Made("busy", f"r{number}", number, 1) for number in range(6)] + [Made("quiet", "only", 50, 1)]
     with store_of(runs) as store:
-        going = names(chosen(store, RetentionPolicy(keep=3), NOW))
+        going = names(chosen(store, [RetentionPolicy(keep=3)], NOW))
     assert going == ["busy/r5", "busy/r4", "busy/r3"]
 
 
@@ -185,18 +187,18 @@ def test_a_rule_of_size_for_one_experiment_is_about_that_experiment() -> None:
     """ "Only in this experiment": what others take is not its fault."""
     runs = [Made("big", "x", 1, 1000), Made("small", "new", 1, 10), Made("small", "old", 2, 10)]
     with store_of(runs) as store:
-        assert names(chosen(store, RetentionPolicy(max_bytes=100, experiment="small"), NOW)) == []
+        assert names(chosen(store, [RetentionPolicy(max_bytes=100, experiment="small")], NOW)) == []
 
 
 def test_an_age_is_counted_to_the_moment() -> None:
     runs = [Made("a", "older", 30.001, 1), Made("a", "younger", 29.999, 1), Made("a", "newest", 1, 1)]
     with store_of(runs) as store:
-        assert names(chosen(store, RetentionPolicy(older_than_days=30), NOW)) == ["a/older"]
+        assert names(chosen(store, [RetentionPolicy(older_than_days=30)], NOW)) == ["a/older"]
 
 
 def test_no_rule_names_nothing() -> None:
     with store_of([Made("a", "x", 1000, 1), Made("a", "y", 900, 1)]) as store:
-        assert chosen(store, RetentionPolicy(), NOW) == []
+        assert chosen(store, [RetentionPolicy()], NOW) == []
 
 
 def test_only_completed_runs_go_by_a_rule(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_only_completed_runs_go_by_a_rule(tmp_path: Path) -> None:
     live = completed(tmp_path, "live")
     of_newer_format(completed(tmp_path, "newer"))
     with held(live):
-        going = chosen(str(tmp_path), RetentionPolicy(keep=0, older_than_days=0, max_bytes=0, keep_latest=False))
+        going = chosen(str(tmp_path), [RetentionPolicy(keep=0, older_than_days=0, max_bytes=0, keep_latest=False)])
     assert sorted(each.place.run_id for each in going) == ["done", "hurt"]
 
 
@@ -231,7 +233,7 @@ def test_a_run_that_is_named_twice_goes_once(tmp_path: Path) -> None:
 
 def test_a_run_that_begins_to_be_written_after_the_look_is_not_removed(tmp_path: Path) -> None:
     place = completed(tmp_path)
-    (doomed,) = chosen(str(tmp_path), RetentionPolicy(keep=0, keep_latest=False))
+    (doomed,) = chosen(str(tmp_path), [RetentionPolicy(keep=0, keep_latest=False)])
     with held(place), pytest.raises(HeldError):
         remove(doomed)
     assert listed(tmp_path)["done"].status == "completed"
@@ -240,7 +242,7 @@ def test_a_run_that_begins_to_be_written_after_the_look_is_not_removed(tmp_path:
 def test_a_run_that_has_changed_since_the_look_is_not_removed(tmp_path: Path) -> None:
     """Somebody has tagged it to be kept."""
     completed(tmp_path)
-    (doomed,) = chosen(str(tmp_path), RetentionPolicy(keep=0, keep_latest=False))
+    (doomed,) = chosen(str(tmp_path), [RetentionPolicy(keep=0, keep_latest=False)])
     tag_run("done", ["keep"], str(tmp_path))
     with contextlib.suppress(HoldfastError):
         remove(doomed)
@@ -250,7 +252,7 @@ def test_a_run_that_has_changed_since_the_look_is_not_removed(tmp_path: Path) ->
 def test_removing_one_run_after_another_leaves_the_others_whole(tmp_path: Path) -> None:
     for number in range(4):
         completed(tmp_path, f"r{number}")
-    for each in chosen(str(tmp_path), RetentionPolicy(keep=2)):
+    for each in chosen(str(tmp_path), [RetentionPolicy(keep=2)]):
         remove(each)
     assert sorted(listed(tmp_path)) == ["r2", "r3"]
     assert findings(tmp_path) == []
@@ -268,7 +270,7 @@ def test_a_crash_half_way_leaves_no_half_run_and_the_rest_is_removed(
         os.unlink(os.path.join(path, "spec.yaml"))
         raise KeyboardInterrupt
 
-    (doomed,) = chosen(str(tmp_path), RetentionPolicy(keep=1))
+    (doomed,) = chosen(str(tmp_path), [RetentionPolicy(keep=1)])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", die)
         with pytest.raises(KeyboardInterrupt):
@@ -284,7 +286,7 @@ def test_a_crash_half_way_leaves_no_half_run_and_the_rest_is_removed(
 
 def test_a_crash_before_the_renaming_leaves_the_run_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     completed(tmp_path)
-    (doomed,) = chosen(str(tmp_path), RetentionPolicy(keep=0, keep_latest=False))
+    (doomed,) = chosen(str(tmp_path), [RetentionPolicy(keep=0, keep_latest=False)])
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.cli.commands.run import run_spec
 from holdfast.cli.errors import explain, explain_os_error, set_options
+from holdfast.cli.output import print_line
 from holdfast.cli.progress import spinner
 from holdfast.cli.signals import StuckLoops, exit_if_stuck, release_signals
 from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
@@ -53,6 +54,8 @@ def run_specs(specs: Sequence[Given], choice: RunChoice) -> int:
     codes: list[int] = []
     stopped = 0
     for number, given in enumerate(specs, 1):
+        if codes:
+            print_line("")  # between two reports
         sys.stderr.write(f"spec {number} of {len(specs)}: {given.where}\n")
         try:
             codes.append(_run_one(given, choice, stuck))

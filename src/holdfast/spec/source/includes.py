@@ -99,7 +99,7 @@ class _Reader:
             example = os.path.join(path, "eval.yaml")
             hint = f"; did you mean {example}?" if os.path.isfile(example) else "; name the spec's file"
             raise SpecError(f"{place} is a folder{hint}") from None
-        except (OSError, UnicodeDecodeError, ValueError) as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise SpecError(f"{place}: cannot be read: {error}") from error
         self._characters += len(text)
         if above and self._characters > TEXT_BYTES_MAX:
@@ -113,9 +113,9 @@ def _names(given: object, path: str) -> list[str]:
     if not isinstance(names, list):
         raise SpecError(f"{path}: {INCLUDE}: {_EXPECTED}, got {kind_of(given)}")
     for index, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip():
+        if not isinstance(name, str) or not name.strip() or "\0" in name:
             place = f"{INCLUDE}[{index}]" if isinstance(given, list) else INCLUDE
-            got = kind_of(name) if not isinstance(name, str) else "an empty text"
+            got = kind_of(name) if not isinstance(name, str) else repr(name)
             raise SpecError(f"{path}: {place}: {_EXPECTED}, got {got}")
     return names
 

@@ -42,7 +42,8 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
             name = part.split("[")[0]
             if name in {each.name for each in msgspec.structs.fields(kind)}:
                 kind = nested_type(kind, name) or kind
-        names = {each.name for each in msgspec.structs.fields(kind)} | _WRITTEN.get(kind, set())
+        names = {each.name for each in msgspec.structs.fields(kind)}
+        names |= _WRITTEN.get(kind, set()) if not place.startswith("roles") else set()
         is_typo = difflib.get_close_matches(unknown[1], names, n=1, cutoff=_SIMILARITY_MIN)
         is_secret = any(word in unknown[1].lower() for word in _SECRET_WORDS) and not is_typo
         hint = _SECRET_ADVICE if is_secret else nearest(unknown[1], names)

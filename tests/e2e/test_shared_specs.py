@@ -367,6 +367,32 @@ def test_a_killed_list_is_continued_by_the_same_command_without_a_repeated_reque
     assert [shown(name, tmp_path / "runs")["finished"] for name in ("x-eval", "x-b")] == [20, 20]
 
 
+STUCK = """\
+import asyncio
+
+async def endless():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def solve(sample, ctx):
+    asyncio.get_running_loop().create_task(endless())
+    return "8"
+"""
+
+
+def test_code_that_cannot_be_cancelled_keeps_neither_the_next_run_nor_the_end_waiting(tmp_path: Path) -> None:
+    two(tmp_path)
+    (tmp_path / "stuck_solver.py").write_text(STUCK)
+    task = {**TASK, "solver": "stuck_solver:solve"}
+    write(tmp_path / "a.yaml", experiment="both", models=[MODEL], tasks=[task])
+    done = run("run", "a.yaml", "b.yaml", "--id", "x", cwd=tmp_path)
+    assert (done.code, done.err.splitlines()[-1]) == (0, "2 of 2 specs done"), done.err
+    assert shown("x-b", tmp_path / "runs")["finished"] == 3
+
+
 def test_a_warning_of_a_later_run_is_printed_once(tmp_path: Path) -> None:
     two(tmp_path, limits={"run": {"requests": 1}})
     done = call("run", "a.yaml", "b.yaml", "--id", "x", cwd=tmp_path)

@@ -14,11 +14,18 @@ from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, duration, human_bytes
-from holdfast.runs import RunLocation, default_store, find_run
+from holdfast.runs import (
+    RetentionRule,
+    RunLocation,
+    configuration_path,
+    default_store,
+    find_run,
+    name_option,
+    read_policies,
+)
 from holdfast.runs.mirror.recoverable import damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import RecoveryOptions, recover
 from holdfast.runs.mirror.remote import find_in_mirror
-from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
 from holdfast.runs.store.doctor import examine
 from holdfast.runs.store.doctor import fix as fix_finding
 from holdfast.runs.store.lookup import finish_removals, folders_in

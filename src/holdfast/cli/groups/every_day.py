@@ -70,7 +70,7 @@ def run(
     code is that of the first that failed. An interrupt, or storage that fails, ends the list.
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.commands.run import resolve_specs, run_spec
+    from holdfast.cli.commands.run import RunChoice, resolve_specs, run_spec, run_specs
     from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
@@ -85,8 +85,6 @@ def run(
 
         raise typer.Exit(print_dry_runs(given, as_json))
     if len(given) > 1:
-        from holdfast.cli.commands.several import RunChoice, run_specs
-
         raise typer.Exit(run_specs(given, RunChoice(run_id, store, overrides)))
     raise typer.Exit(run_spec(given[0], run_id, store, overrides))
 

@@ -120,7 +120,7 @@ def gc(
     is not completed is as old as its last record. Live runs, and runs with batch jobs at a server, are never selected.
     """
     from holdfast.cli.commands.maintenance import RemovalMode, remove_runs
-    from holdfast.runs.store.configuration import RetentionRule
+    from holdfast.runs import RetentionRule
 
     rule = RetentionRule(older_than, keep, max_size, experiment, status or "completed", tagged_too, latest_too)
     raise typer.Exit(remove_runs(names or [], rule, store, RemovalMode(yes, mirror), as_json))

@@ -107,6 +107,13 @@ def check(given: Given) -> tuple[Prepared, int]:
         return prepared, survey(given.spec, prepared.works)
 
 
+def check_startable(given: Given) -> None:
+    """SpecError if a run of the spec could not be started now: like `check`, and for a missing API key."""
+    check(given)
+    with prefix_errors(given):
+        refuse_missing_keys(given.spec)
+
+
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
     """The id of a scorer configuration, a digest of the names, arguments and code of the scorers, the treatment of
     answers that they do not see, and the models of judges. Empty without scorers.

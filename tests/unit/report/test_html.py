@@ -260,6 +260,16 @@ def test_sentences_of_scores_and_of_the_comparison_come_first() -> None:
     assert "holdfast compare" not in text
 
 
+def test_many_results_are_folded() -> None:
+    scorers = tuple(ScorerReport(f"s{number}", SUMMARY, 0, 0, {}, scale=BOOL) for number in range(10))
+    text = page(RunPage(report(cell("m", scorers)), (), RunOrigin(())))
+    before, _, folded = text.partition("<summary>More results (4)</summary>")
+    assert ("t, s5:" in before, "t, s6:" in before, "t, s6:" in folded) == (True, False, True)
+    several = [compared("a", f"b{number}").comparisons[0] for number in range(12)]
+    made = msgspec.structs.replace(compared(), comparisons=tuple(several))
+    assert "<p>3 more comparisons: see the table</p>" in page(full_page(), comparison=made)
+
+
 def test_what_makes_a_comparison_doubtful_is_a_notice() -> None:
     doubtful = msgspec.structs.replace(compared(), warnings=("rows with the same id differ",))
     assert '<div class="notice" role="note">\n<p>rows with the same id differ</p>' in page(

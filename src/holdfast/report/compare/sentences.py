@@ -15,6 +15,7 @@ _POWER = 0.8
 _VISIBLE_SHARE = 0.03
 """The difference that the advice on more samples is about, as a share of the scale: 3 points."""
 _SENTENCES_MAX = 10
+SEE_TABLE = "see the table"
 _TESTS = {"mcnemar": "McNemar's exact test", "permutation": "sign-flip permutation test"}
 _REASONS = {
     "label": "with a label instead",
@@ -36,7 +37,7 @@ def comparison_sentences(found: Sequence[Comparison]) -> list[str]:
     sentences = [_title(each) + comparison_sentence(each, is_adjusted=several) for each in chosen]
     if len(sentences) > _SENTENCES_MAX:
         more = len(sentences) - _SENTENCES_MAX + 1
-        sentences[_SENTENCES_MAX - 1 :] = [f"{counted(more, 'more comparison')}: see the table"]
+        sentences[_SENTENCES_MAX - 1 :] = [f"{counted(more, 'more comparison')}: {SEE_TABLE}"]
     return sentences
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from holdfast.printable import clean
+from holdfast.report.compare.sentences import SEE_TABLE
 
 _NO_HTML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 _SHOWN_MAX = 600
@@ -16,6 +17,7 @@ _LINES_MAX = 12
 _HEAD, _TAIL = 320, 120
 """Characters of a long text that are shown: its beginning, and its end, where answers often have their result."""
 _NOTES_SHOWN = 3
+_SUBJECTS_MAX = 6
 _ASIDE = re.compile(r"\([^()]*\)")
 
 
@@ -51,18 +53,26 @@ def _cells(row: Sequence[str], classes: Sequence[str], titles: int) -> str:
 
 def sentences(lines: Iterable[str]) -> str:
     """Sentences about results, together if they have the same subject, which is all before the first colon. What is in
-    brackets is muted.
+    brackets is muted. Many subjects are folded.
     """
     found: dict[str, list[str]] = {}
     for line in lines:
         subject, colon, rest = line.partition(": ")
-        found.setdefault(subject if colon else "", []).append(rest if colon else line)
+        has_subject = bool(colon) and rest != SEE_TABLE
+        found.setdefault(subject if has_subject else "", []).append(rest if has_subject else line)
     items = []
     for subject, several in found.items():
         title = f"<strong>{escaped(subject)}:</strong>" if subject else ""
-        shown = (_ASIDE.sub(r'<span class="muted">\g<0></span>', escaped(each)) for each in several)
-        items.append(f"<li>{title}{''.join(f'<p>{each}</p>' for each in shown)}</li>\n")
-    return f'<ul class="summary">\n{"".join(items)}</ul>\n'
+        muted = (_ASIDE.sub(r'<span class="muted">\g<0></span>', escaped(each)) for each in several)
+        items.append(f"<li>{title}{''.join(f'<p>{each}</p>' for each in muted)}</li>\n")
+    shown = items if len(items) <= _SUBJECTS_MAX + 1 else items[:_SUBJECTS_MAX]
+    text = f'<ul class="summary">\n{"".join(shown)}</ul>\n'
+    if len(shown) < len(items):
+        folded = f'<ul class="summary">\n{"".join(items[len(shown) :])}</ul>\n'
+        text += (
+            f'<details class="fold"><summary>More results ({len(items) - len(shown)})</summary>\n{folded}</details>\n'
+        )
+    return text
 
 
 def notes(lines: Iterable[str], what: str = "More notes", shown: int = 1) -> str:

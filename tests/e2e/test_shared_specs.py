@@ -201,6 +201,13 @@ def test_a_condition_leaves_the_combinations_that_it_names(tmp_path: Path) -> No
     assert (again.code, "no request was sent" in again.err) == (0, True)
 
 
+def test_a_task_in_python_has_conditions_too(tmp_path: Path) -> None:
+    prompts = {"short": "{question}", "long": "Compute: {question}"}
+    task = holdfast.Task("sums", sums(2), prompts, scorers=["numeric"], when={"prompt": "long"})
+    with holdfast.run(task, models=["mock"], store=str(tmp_path / "runs"), quiet=True) as found:
+        assert {cell.task for cell in found.report().cells} == {"sums+long"}
+
+
 def test_a_looser_condition_extends_a_run_and_a_resume_is_refused(tmp_path: Path) -> None:
     spec = sweep(tmp_path, model={"when": {"temperature": 0}})
     assert call("run", spec, "--id", "x", cwd=tmp_path).code == 0

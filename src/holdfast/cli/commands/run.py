@@ -338,7 +338,7 @@ def run_specs(specs: Sequence[Given], choice: RunChoice) -> int:
         if stopped:
             break
     _print_summary(specs, codes, choice)
-    code = next(filter(None, codes), stopped)
+    code = next(filter(None, codes), stopped if len(codes) < len(specs) else 0)
     exit_if_stuck(stuck, code)
     return code
 
@@ -353,7 +353,9 @@ def _check_specs(specs: Sequence[Given], choice: RunChoice) -> None:
             both = f"{other} and {given.where} would both be the run {place.experiment}/{place.run_id}"
             raise UsageError(f"--id {choice.run_id}: {both}; rename a file, or run them one by one")
         names[place.folder] = given.where
-        if not place.began:  # a run that has begun has its own copy of the data
+        # A run that has begun, here or in its mirror, has its own copy of the data.
+        may_be_in_mirror = choice.run_id is not None and given.spec.mirror is not None
+        if not place.began and not may_be_in_mirror:
             with spinner(f"checking {given.where}"):
                 check_startable(given)
 

@@ -7,6 +7,7 @@ A part of a spec (fewer samples, tasks or models) is an ordinary spec. `holdfast
 run of the whole.
 """
 
+import contextlib
 import copy
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -87,22 +88,30 @@ def _build(
         raise SpecError(
             f"{where}: a spec is a mapping of fields, not {kind_of(file.raw)}; begin with `tasks:` and `models:`"
         )
-    try:
-        mapping = _merge_values(file, sets, environ, origins, stored=stored)
-        models = [str(part.get("name")) for _, part in _raw_parts(mapping, "models")]
-        tasks = [str(part.get("name")) for _, part in _raw_parts(mapping, "tasks")]
-        spec, kept = _convert(mapping, where)
+    with _explain_origins(origins, where):
+        try:
+            mapping = _merge_values(file, sets, environ, origins, stored=stored)
+            models = [str(part.get("name")) for _, part in _raw_parts(mapping, "models")]
+            tasks = [str(part.get("name")) for _, part in _raw_parts(mapping, "tasks")]
+            spec, kept = _convert(mapping, where)
+        except RecursionError:
+            raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
         _check_params(spec, models, unchanged, where)
         if models != [model.name for model in spec.models] or tasks != [task.name for task in spec.tasks]:
-            origins.forget_entries()
+            origins.forget_entries()  # sweeps have changed their numbers
         _check(spec, where)
+    return ResolvedSpec(_anchor(spec, os.path.dirname(os.path.abspath(where)) if where else ""), kept)
+
+
+@contextlib.contextmanager
+def _explain_origins(origins: Origins, where: str) -> Iterator[None]:
+    """Add to errors where the refused value comes from."""
+    try:
+        yield
     except SpecError as error:
         raise SpecError(origins.explain(str(error), where)) from error
-    except RecursionError:
-        raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
-    return ResolvedSpec(_anchor(spec, os.path.dirname(os.path.abspath(where)) if where else ""), kept)
 
 
 def _merge_values(

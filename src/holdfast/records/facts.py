@@ -96,6 +96,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     source: str = ""
     """The file that the spec was read from. The user's own modules are beside it."""
+    included: tuple[str, ...] = ()
+    """The files that it included. The user's own modules may be beside these too."""
     inputs: dict[str, "TaskInputs"] = msgspec.field(default_factory=dict)
     """By task: inputs that no field of the spec shows."""
     parent: Parent | None = None

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
-    from holdfast.report.compare.sentences import comparison_sentences
+    from holdfast.report.compare.sentences import (
+        common_model,
+        comparison_method,
+        comparison_sentences,
+        comparison_title,
+        overlap_line,
+    )
     from holdfast.report.compare.sides import (
         CellName,
         Measure,
@@ -44,8 +50,10 @@ if TYPE_CHECKING:
         total,
         unpriced_line,
     )
+    from holdfast.report.examples import survey_answers
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
+    from holdfast.report.formats.html import RunOrigin, RunPage, shown_keys
     from holdfast.report.formats.lines import (
         EventLine,
         ExportLine,
@@ -124,12 +132,14 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
-            "compare.sentences": "comparison_sentences",
+            "compare.sentences": ("common_model comparison_method comparison_sentences comparison_title overlap_line"),
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
+            "examples": "survey_answers",
             "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
+            "formats.html": "RunOrigin RunPage shown_keys",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
@@ -183,6 +193,8 @@ __all__ = [
     "Plot",
     "Question",
     "QuestionReader",
+    "RunOrigin",
+    "RunPage",
     "RunReport",
     "ScoreLine",
     "ScorerReport",
@@ -201,8 +213,11 @@ __all__ = [
     "collect",
     "collect_plot_data",
     "column_kinds",
+    "common_model",
     "compare_sides",
+    "comparison_method",
     "comparison_sentences",
+    "comparison_title",
     "content_text",
     "cost_lines",
     "cost_sentences",
@@ -238,6 +253,7 @@ __all__ = [
     "marked_lines",
     "money",
     "nearest_key",
+    "overlap_line",
     "pairs_between",
     "pairs_within",
     "parse_columns",
@@ -256,11 +272,13 @@ __all__ = [
     "scores_of",
     "short",
     "shortened",
+    "shown_keys",
     "sides_in",
     "sides_of",
     "status_text",
     "status_tone",
     "sum_costs",
+    "survey_answers",
     "text_of",
     "tokens",
     "total",

@@ -169,22 +169,33 @@ def notice_lines(report: RunReport) -> Iterator[str]:
 
 
 def result_sentences(report: RunReport, command: Command | None = None) -> Iterator[str]:
-    """One sentence per task and scorer: the mean of each model, in percent if it is a share. With several models, also
-    which command shows whether they differ.
-    """
+    """The sentences about scores; with several models, also which command shows whether they differ."""
+    yield from score_sentences(report)
+    names = [(cell.task, each.scorer) for cell in report.cells for each in _results(cell)]
+    if len(set(names)) < len(names):
+        compare = command("compare") if command is not None else f"holdfast compare {report.run_id}"
+        yield f"to see whether the models differ: {compare}"
+
+
+def score_sentences(report: RunReport) -> Iterator[str]:
+    """One sentence per task and scorer: the mean of each model, in percent if it is a share."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell in report.cells:
-        parts = tuple(f"{each.scorer}." for each in cell.scorers)  # a judge's vote is part of its panel's row
-        for each in cell.scorers:
-            if each.plain and each.summary.mean is not None and not each.scorer.startswith(parts):
-                found.setdefault((cell.task, each.scorer), []).append(f"{cell.model} {_result(each)}")
-    several = any(len(models) > 1 for models in found.values())
+        for each in _results(cell):
+            found.setdefault((cell.task, each.scorer), []).append(f"{cell.model} {_result(each)}")
     for (task, scorer), models in list(found.items())[:_SENTENCES_MAX]:
         more = f" and {len(models) - _MODELS_MAX} more" if len(models) > _MODELS_MAX else ""
         yield f"{task}, {scorer}: {'; '.join(models[:_MODELS_MAX])}{more}"
-    if several:
-        compare = command("compare") if command is not None else f"holdfast compare {report.run_id}"
-        yield f"to see whether the models differ: {compare}"
+
+
+def _results(cell: CellReport) -> list[ScorerReport]:
+    """The scorers that a sentence is about. A judge's vote is part of its panel's row."""
+    parts = tuple(f"{each.scorer}." for each in cell.scorers)
+    return [
+        each
+        for each in cell.scorers
+        if each.plain and each.summary.mean is not None and not each.scorer.startswith(parts)
+    ]
 
 
 def _result(scorer: ScorerReport) -> str:
@@ -334,9 +345,18 @@ def cost_sentences(cost: Cost) -> Iterator[str]:
 
 
 def speed_lines(report: RunReport) -> Iterator[str]:
-    """The wall time, and one line per model, without judges that only other evaluations used."""
+    """The wall time, and one line per model."""
+    yield from wall_time_lines(report)
+    yield from request_lines(report)
+
+
+def wall_time_lines(report: RunReport) -> Iterator[str]:
     if report.worked_seconds:
         yield f"wall time: {duration(report.worked_seconds)} over all sessions"
+
+
+def request_lines(report: RunReport) -> Iterator[str]:
+    """How long the requests of each model take, without judges that only other evaluations used."""
     for model in report.models:
         request = model.phases["request"]
         if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):

@@ -18,19 +18,21 @@ if TYPE_CHECKING:
         run_blocking,
         run_in_loop,
     )
-    from holdfast.runs.execution.preparation import Given, check
+    from holdfast.runs.execution.preparation import Given, check, check_startable
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.export import Export, lines_to_export, select_lines
     from holdfast.runs.overrides import (
         Overrides,
         assignments,
         left_without_failures,
-        load_spec,
+        load_given,
         resolve_given,
         resolve_run,
+        resolve_spec_file,
     )
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.selection import RunFilter, select_runs
+    from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -43,12 +45,14 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.leaderboard": "leaderboard_of",
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
-            "execution.preparation": "Given check",
+            "execution.preparation": "Given check check_startable",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
-            "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
+            "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
+            "resolve_spec_file",
             "run": "Run open_run",
             "selection": "RunFilter select_runs",
+            "store.configuration": "RetentionRule configuration_path name_option read_policies",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
         },
@@ -60,6 +64,7 @@ __all__ = [
     "Given",
     "Observe",
     "Overrides",
+    "RetentionRule",
     "Retry",
     "Run",
     "RunFilter",
@@ -68,7 +73,9 @@ __all__ = [
     "RunSummary",
     "assignments",
     "check",
+    "check_startable",
     "comparison_of",
+    "configuration_path",
     "default_store",
     "execute",
     "extend",
@@ -78,13 +85,16 @@ __all__ = [
     "left_without_failures",
     "lines_to_export",
     "list_runs",
-    "load_spec",
+    "load_given",
+    "name_option",
     "naming_parameters",
     "new_event_loop",
     "new_run_location",
     "open_run",
+    "read_policies",
     "resolve_given",
     "resolve_run",
+    "resolve_spec_file",
     "run_blocking",
     "run_in_loop",
     "select_lines",

@@ -75,7 +75,8 @@ def condense(run: str) -> None:
     started = fold.story.started
     if started is not None:
         with contextlib.suppress(FormatError):  # a spec that cannot be read cannot be executed either
-            copy_trust(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
+            spec = read_stored_spec(fold.story.spec)
+            copy_trust(reader.uid, copy.uid, executed_by(spec, started.source, started.included))
     shutil.rmtree(journal_folder(run))
     for name in (START_FILE, LEASE):  # both describe the old journal
         remove_if_there(OS_DISK, os.path.join(run, name))

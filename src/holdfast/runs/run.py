@@ -6,7 +6,7 @@ here writes to the run's folder.
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -57,7 +57,6 @@ from holdfast.report import (
     with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
@@ -85,6 +84,9 @@ from holdfast.state import (
     recorded_scores,
     standing_of,
 )
+
+if TYPE_CHECKING:
+    from holdfast.report import RunPage
 
 
 class Run(RunActions):
@@ -136,17 +138,23 @@ class Run(RunActions):
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
 
-    def sheet(self, evaluation: str = "") -> RunPage:
-        """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
+    def sheet(self, evaluation: str = "") -> "RunPage":
+        """The report with the additions of the HTML page: example answers and what they were asked, the cost of each
+        model, and the provenance of the run.
+        """
+        from holdfast.report import RunPage, shown_keys, survey_answers  # late: a page is rarely written
+
         report = self.report(evaluation)
-        origin = origin_of(self.place, self._index.story, report.evaluation)
-        keys = {key: parse_key(key) for key in failure_examples(report)}
+        with contextlib.closing(Reader(self.place.journal)) as reader:
+            answers = survey_answers(self._index, report, reader)
+        keys = {key: parse_key(key) for key in shown_keys(report, answers)}
         found = {
             task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
             for task in {each.task for each in keys.values()}
         }
         asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
-        return RunPage(report, tuple(self.cost_lines()), origin, asked)
+        origin = origin_of(self.place, self._index.story, report.evaluation)
+        return RunPage(report, tuple(self.cost_lines()), origin, answers, asked, self.holds_data())
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
         """Whether the values of each scorer are booleans, numbers or labels."""

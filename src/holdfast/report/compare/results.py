@@ -51,14 +51,15 @@ class ComparisonResult(msgspec.Struct, frozen=True):
     """How many tests were adjusted together."""
 
     def __str__(self) -> str:
-        return _as_text(self._table(), self._lines())
+        return _as_text(self.table(), self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self._table(), self._lines())
+        return _as_html(self.table(), self._lines())
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """The columns that most readers need."""
         models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
         several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
         columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")

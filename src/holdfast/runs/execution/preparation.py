@@ -4,9 +4,10 @@ Also computes the identity of an evaluation. Nothing here writes to disk. Only `
 
 Makes the user's own modules importable: those that a spec refers to as `module:function`.
 
-They are searched in the spec's folder and in the current folder. Both come last on `sys.path`, so that a file in a
-downloaded folder (`scipy.py`) never shadows the standard library or an installed package. A user module with the name
-of an installed one would therefore not be found: that is an error that shows both paths.
+They are searched in the folders of the spec and of the files that it includes, and in the current folder. These come
+last on `sys.path`, so that a file in a downloaded folder (`scipy.py`) never shadows the standard library or an
+installed package. A user module with the name of an installed one, or of one in another of these folders, would
+therefore not be found: that is an error that shows both paths.
 """
 
 import asyncio
@@ -29,7 +30,18 @@ from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.score import KINDS, Scorer, ScorerError, identity, mixed_scales, resolve
-from holdfast.spec import Counts, Model, Spec, adopt_stored, check_answers, missing_keys, nearest, placed_models
+from holdfast.spec import (
+    Counts,
+    KeptCombinations,
+    Model,
+    Origins,
+    Spec,
+    adopt_stored,
+    check_answers,
+    missing_keys,
+    nearest,
+    placed_models,
+)
 
 _RUN_FOLDERS = ("journal", "lease")
 """Folders of a run in a mirror. They distinguish a run from an experiment, so no experiment may have such a name."""
@@ -44,10 +56,21 @@ class Given(msgspec.Struct, frozen=True):
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
     where: str = ""
     """The file of the spec, for error messages."""
+    origins: Origins = msgspec.field(default_factory=Origins)
+    """Which values come from files that the spec includes, for error messages."""
+    included: Sequence[str] = ()
+    """These files. The user's own modules may be beside them."""
+    kept: Sequence[KeptCombinations] = ()
+    """How many combinations each `when` kept."""
     counted: Callable[[], None] | None = None
     """Called for each row that is read, to show progress."""
     from_run: bool = False
     """Whether the spec is the stored one of the run. Its rows are then stored too, and data files are not compared."""
+
+    def explain(self, problem: str) -> str:
+        """Add the file of the spec, and the included file that the value comes from."""
+        text = problem if problem.startswith(self.where) else f"{self.where}: {problem}"
+        return self.origins.explain(text, self.where)
 
 
 class Prepared(msgspec.Struct, frozen=True, dict=True):
@@ -78,10 +101,17 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
 
 def check(given: Given) -> tuple[Prepared, int]:
     """Check a spec completely without creating anything. Also returns the number of its keys."""
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         prepared = prepare_given(given, find_scorers(given))
         refuse_mixed_scales(given, prepared.scorers)
         return prepared, survey(given.spec, prepared.works)
+
+
+def check_startable(given: Given) -> None:
+    """SpecError if a run of the spec could not be started now: like `check`, and for a missing API key."""
+    check(given)
+    with prefix_errors(given):
+        refuse_missing_keys(given.spec)
 
 
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
@@ -100,15 +130,14 @@ def scorer_identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> li
 
 
 @contextlib.contextmanager
-def prefix_errors(where: str) -> Iterator[None]:
-    """Add the name of the spec file to errors in the spec."""
+def prefix_errors(given: Given) -> Iterator[None]:
+    """Add the name of the spec file to errors in the spec, and the included file that the value comes from."""
     try:
         yield
     except JournalError:
         raise
     except HoldfastError as error:
-        text = str(error)
-        raise SpecError(text if not where or text.startswith(where) else f"{where}: {text}") from error
+        raise SpecError(given.explain(str(error))) from error
 
 
 def check_experiment(spec: Spec) -> None:
@@ -282,20 +311,29 @@ async def _check_server(place: str, model: Model, seconds: float) -> ServerCheck
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
-def find_modules_beside(path: str, spec: Spec) -> None:
-    """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. SpecError if an
-    installed module shadows one that the spec refers to.
+def find_modules_beside(path: str, spec: Spec, included: Sequence[str] = ()) -> None:
+    """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. `included`: the files
+    that it includes. SpecError if another module shadows one that the spec refers to.
     """
-    folders = [*([os.path.dirname(os.path.abspath(path))] if path else []), os.getcwd()]
+    beside = dict.fromkeys(os.path.dirname(os.path.abspath(each)) for each in ((path, *included) if path else ()))
+    folders = [*beside, os.getcwd()]
     for folder in folders:
         if folder not in sys.path:
             sys.path.append(folder)
     for reference in references_of(spec):
         name = reference.partition(":")[0].partition(".")[0]
-        files = (os.path.join(folder, file) for folder in folders for file in (f"{name}.py", f"{name}/__init__.py"))
-        own = next(filter(os.path.isfile, files), "")
-        if own:
-            _refuse_shadowed(reference, name, own)
+        own = list(filter(None, (_module_in(folder, name) for folder in beside)))
+        if len(own) > 1:  # the file that names it may mean either
+            raise SpecError(f"{reference}: there are two modules of this name, {own[0]} and {own[1]}; rename one")
+        found = own[0] if own else _module_in(os.getcwd(), name)
+        if found:
+            _refuse_shadowed(reference, name, found)
+
+
+def _module_in(folder: str, name: str) -> str:
+    """The file of a module in a folder; empty if there is none."""
+    files = (os.path.join(folder, file) for file in (f"{name}.py", f"{name}/__init__.py"))
+    return next(filter(os.path.isfile, files), "")
 
 
 def references_of(spec: Spec) -> list[str]:

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import yaml
@@ -28,11 +28,13 @@ from holdfast.errors import DriftError
 from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records import FORMAT, normalized
-from holdfast.report.formats.html import RunOrigin
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import NO_YAML, BoundedLoader, check_stored_spec
 from holdfast.state import Story
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.report import RunOrigin
 
 _SECONDS = 5
 _OFF = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
@@ -139,8 +141,10 @@ def spec_text(place: RunLocation, story: Story) -> str:
     return "\n".join(lines) + "\n" + _yaml(story.spec)
 
 
-def origin_of(place: RunLocation, story: Story, evaluation: str) -> RunOrigin:
+def origin_of(place: RunLocation, story: Story, evaluation: str) -> "RunOrigin":
     """The provenance shown in a report of one evaluation."""
+    from holdfast.report import RunOrigin  # late: a page is rarely written
+
     started, scored = story.started, story.evaluations.get(evaluation)
     if started is None:
         return RunOrigin(())

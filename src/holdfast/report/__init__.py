@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
     from holdfast.report.compare.comparison import (
         Adjustment,
+        CommonKeys,
         Comparison,
+        Observe,
         add_questions,
         adjust_p_values,
         compare_sides,
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.notes import (
+        common_model,
+        comparison_title,
+        describe_boards,
+        describe_comparisons,
+        describe_overlap,
+    )
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sentences import comparison_sentences
     from holdfast.report.compare.sides import (
@@ -119,10 +128,12 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
             "compare.comparison": (
-                "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
+                "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
+                "differing_scorers family_size"
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
+            "compare.notes": ("common_model comparison_title describe_boards describe_comparisons describe_overlap"),
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": "comparison_sentences",
             "compare.sides": (
@@ -161,6 +172,7 @@ __all__ = [
     "Board",
     "CellName",
     "CellReport",
+    "CommonKeys",
     "Comparison",
     "ComparisonResult",
     "Cost",
@@ -178,6 +190,7 @@ __all__ = [
     "KeyStory",
     "LeaderboardResult",
     "Measure",
+    "Observe",
     "OutputFormat",
     "PlannedKey",
     "Plot",
@@ -201,16 +214,21 @@ __all__ = [
     "collect",
     "collect_plot_data",
     "column_kinds",
+    "common_model",
     "compare_sides",
     "comparison_sentences",
+    "comparison_title",
     "content_text",
     "cost_lines",
     "cost_sentences",
     "cost_table",
     "count_of",
     "counted",
+    "describe_boards",
+    "describe_comparisons",
     "describe_methods",
     "describe_missing",
+    "describe_overlap",
     "differing_scorers",
     "dollars",
     "duration",

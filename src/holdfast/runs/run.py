@@ -237,6 +237,22 @@ class Run(RunActions):
         story = self._index.story
         return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
+    def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:
+        """What a few keys were asked, by ordinal: fast also in a long plan. Otherwise as `questions`."""
+        story = self._index.story
+        return QuestionReader(self.place.folder, story.spec).at(story.cells, ordinals)
+
+    def answer_texts(self, ordinals: Collection[int]) -> dict[int, str]:
+        """The texts of a few answers, by ordinal; without keys that are not finished."""
+        return {o: text for o in sorted(ordinals) if (text := self._text_at(o)) is not None}
+
+    def _text_at(self, o: int) -> str | None:
+        if self._reader is None:
+            self._reader = Reader(self.place.journal)
+        row = self._index.row(o)
+        recorded = recorded_answer(self._reader, row) if row is not None else None
+        return recorded.answer.text if recorded is not None else None
+
     def sides(
         self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
     ) -> dict[CellName, SideAnswers]:
@@ -250,17 +266,8 @@ class Run(RunActions):
         how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
         if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation, asked=False), how)
-        index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
-        if self._reader is None:
-            self._reader = Reader(self.place.journal)
-        reader = self._reader
-
-        def read_text(o: int) -> str:
-            row = index.row(o)
-            recorded = recorded_answer(reader, row) if row is not None else None
-            return recorded.answer.text if recorded is not None else ""
-
-        return sides_in(name, index, found, how, read_text)
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        return sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.

@@ -18,6 +18,7 @@ from holdfast.journal import START, Cursor, Damage, Entry, Position
 from holdfast.records import FactDecoder, SampleFailed, marks_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.fold import Bits, FinishedGist, failed_data, looked_data, score_data, step_gist
+from holdfast.state.lives import LIFE_RECORDS, Life, RunTotals, begins_life, note_life, totals_of
 from holdfast.state.pages import PAGE_KEYS, KeyPage, PageChanges, PageEntry
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow
@@ -75,6 +76,8 @@ class Directory(msgspec.Struct):
     """Where the `run.resumed` records are."""
     reducing: dict[str, Reducing] = msgspec.field(default_factory=dict)
     """By task: what the totals were computed with."""
+    lives: list[Life] = msgspec.field(default_factory=list)
+    """Every process that worked on the run."""
 
 
 class IndexPages:
@@ -199,8 +202,19 @@ class IndexPages:
         return changes
 
     def _apply_run_record(self, entry: Entry) -> None:
+        lives, epoch, before = self.directory.lives, self._story.epoch, None
+        if begins_life(lives, epoch, entry.line.t):
+            self.flush()
+            before = self.totals()
         self._story.apply(entry)
         self.directory.profile.fold(entry.line)
+        if entry.line.t in LIFE_RECORDS:
+            note_life(lives, self._story, entry, epoch, before)
+
+    def totals(self) -> RunTotals:
+        """Of the run so far. Collected changes must have been applied."""
+        failed = sum(page.totals.answers.failed for page in self.directory.pages.values())
+        return totals_of(self._story, self.directory.profile, self.finished.count, failed)
 
     @_HANDLERS.on("run.started", "run.extended")
     def _apply_plan(self, entry: Entry) -> None:

@@ -1,6 +1,6 @@
 """What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,8 @@ class PageRequest(msgspec.Struct, frozen=True):
     sources: Sources
     path: Mapping[str, str]
     query: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]] = {}
+    """All values of a name that the query has several times."""
 
     @property
     def run(self) -> RunRef:

@@ -41,6 +41,8 @@ class KeyTableHead(msgspec.Struct, frozen=True):
     values: list[Any] = []
     """The different values, if there are few; a key then has the numbers of its two."""
     is_coded: bool = False
+    is_reduced: bool = False
+    """Whether a value is of all repeats of a sample; the ordinals are then those of the first."""
 
 
 class ChangedValues(msgspec.Struct, frozen=True):
@@ -184,6 +186,8 @@ def make_table(keys: CommonKeys) -> tuple[KeyTableHead, bytes]:
     head = KeyTableHead(
         keys.first.side, keys.second.side, keys.scorer, len(kinds), dict(Counter(kinds)), different, bool(different)
     )
+    if keys.pairs and not keys.pairs[0][1]:
+        head = msgspec.structs.replace(head, is_reduced=True)
     aligned = [part + bytes(-len(part) % 8) for part in parts]
     return head, b"".join([*aligned, values.tobytes() if values is not None else b""])
 

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
+    from holdfast.report.lineage import LifeReport, LineageReport, SavedWork, changed_fields, lineage_sentences
+    from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
         UNKNOWN,
@@ -145,6 +147,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
+            "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_sentences",
+            "profile": "PHASES ProfileReport profile_lines profile_report",
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
                 "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
@@ -166,6 +170,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "FORMATS",
     "IMAGES",
+    "PHASES",
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
@@ -189,14 +194,18 @@ __all__ = [
     "KeyFilter",
     "KeyStory",
     "LeaderboardResult",
+    "LifeReport",
+    "LineageReport",
     "Measure",
     "Observe",
     "OutputFormat",
     "PlannedKey",
     "Plot",
+    "ProfileReport",
     "Question",
     "QuestionReader",
     "RunReport",
+    "SavedWork",
     "ScoreLine",
     "ScorerReport",
     "Side",
@@ -209,6 +218,7 @@ __all__ = [
     "anomaly_lines",
     "attempts_of",
     "bar",
+    "changed_fields",
     "choose",
     "choose_measures",
     "collect",
@@ -252,6 +262,7 @@ __all__ = [
     "judgings_of",
     "leaderboards",
     "left_out_lines",
+    "lineage_sentences",
     "lines_of",
     "marked_lines",
     "money",
@@ -260,6 +271,8 @@ __all__ = [
     "pairs_within",
     "parse_columns",
     "planned_plots",
+    "profile_lines",
+    "profile_report",
     "progress_bar",
     "progress_html",
     "progress_line",

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.records import Bill, Change, Usage
 from holdfast.report.costs import StoredSpec
-from holdfast.report.text import counted
+from holdfast.report.text import counted, dollars
 from holdfast.state import Index, Life, RunTotals
 
 _BEGAN = {
@@ -163,7 +163,7 @@ def _life_report(
         ended=ended[0],
         ended_at=last_at,
         reason=ended[1],
-        first_n=life.begun.n,
+        first_n=life.n,
         last_n=life.last_n or index.last_n,
         host=life.host,
         pid=life.pid,
@@ -205,7 +205,7 @@ def _difference(after: _Bills, before: _Bills) -> _Bills:
 
 def _saved(bills: _Bills, spec: StoredSpec, name: str, less: str = "") -> SavedWork:
     """One of the sums of a bill over all models, with its cost. `less`: another sum that is taken off."""
-    usage, dollars, is_known = Usage(), 0.0, True
+    usage, amount, is_known = Usage(), 0.0, True
     for model, roles in bills.items():
         prices = spec.prices(model)
         for role, bill in roles.items():
@@ -217,8 +217,8 @@ def _saved(bills: _Bills, spec: StoredSpec, name: str, less: str = "") -> SavedW
             if found.requests and price is None:
                 is_known = False
             elif price is not None:
-                dollars += price.dollars(found)
-    return SavedWork(usage.requests, usage, dollars if is_known and usage.requests else None)
+                amount += price.dollars(found)
+    return SavedWork(usage.requests, usage, amount if is_known and usage.requests else None)
 
 
 def _seconds_between(first: str, second: str) -> float:
@@ -251,8 +251,6 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
 
 
 def _amount(work: SavedWork) -> str:
-    from holdfast.report.text import dollars
-
     money = "" if work.dollars is None else f" ({dollars(work.dollars)})"
     return f"{counted(work.responses, 'response')}{money}"
 

@@ -59,10 +59,11 @@ from holdfast.report import (
 from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
+from holdfast.report.lineage import LineageReport, lineage_report
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions
-from holdfast.runs.execution.provenance import origin_of
+from holdfast.runs.execution.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -135,6 +136,22 @@ class Run(RunActions):
         is_current = profile.alive and lease is not None and not lease.scoring and not lease.end
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
+
+    def lineage(self) -> LineageReport:
+        """Every process that worked on the run: how it began and ended, what it changed, what it did not pay again."""
+        status = self.status()
+        live = status[0] in ("running", "stalled")
+        return lineage_report(self._index, (self.run_id, self.place.experiment), status, live=live)
+
+    def spec_versions(self) -> list[SpecVersion]:
+        """Every spec that the run has had, the oldest first."""
+        return spec_versions(self._index.story)
+
+    def spec_text(self) -> str:
+        """The spec in force as YAML, with the history of the run as comments: the content of spec.yaml. Empty if the
+        run has not begun.
+        """
+        return spec_text(self.place, self._index.story) if self.has_begun else ""
 
     def sheet(self, evaluation: str = "") -> RunPage:
         """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""

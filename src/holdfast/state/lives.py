@@ -7,7 +7,7 @@ number of samples. It is derived from the journal: a crash loses nothing.
 
 import msgspec
 
-from holdfast.journal import Cursor, Entry
+from holdfast.journal import START, Cursor, Entry
 from holdfast.records import Bill, Change, RunExtended, RunResumed, RunStarted, cell_names
 from holdfast.state.profile import Profile
 from holdfast.state.story import BEGINNINGS, ENDS, Story
@@ -38,8 +38,10 @@ class Life(msgspec.Struct):
 
     kind: str
     """How it began: the type of its first record, or `score.started` for a process that only scored."""
+    n: int
+    """The record that began it."""
     begun: Cursor
-    """Behind the record that began it."""
+    """Behind that record; the start of the journal if it was lost and only its copy is left."""
     at: str
     epoch: int
     before: RunTotals
@@ -97,8 +99,8 @@ def note_life(lives: list[Life], story: Story, entry: Entry, epoch: int, before:
     if line.t in ENDS and last is not None and story.end is not None:
         last.end, last.reason = line.t, story.end.data.reason
     if before is not None:
-        begun = Cursor(entry.segment, entry.end, line.n, line.x)
-        life = Life(line.t, begun, line.at, story.epoch, before)
+        begun = START if entry.is_copy else Cursor(entry.segment, entry.end, line.n, line.x)
+        life = Life(line.t, line.n, begun, line.at, story.epoch, before)
         _describe(life, story, since=last.at if last is not None else "")
         lives.append(life)
 

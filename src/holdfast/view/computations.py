@@ -21,8 +21,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, reason_of
 from holdfast.report import ComparisonResult, LeaderboardResult
-from holdfast.runs import RunLocation, leaderboard_of
-from holdfast.runs.compare.changes import KeyTable, KeyTableHead, changes_of
+from holdfast.runs import KeyTable, KeyTableHead, RunLocation, changes_of, leaderboard_of
 from holdfast.view.sources import ViewedRun
 
 _SMALL_KEYS = 20_000

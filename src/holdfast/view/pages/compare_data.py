@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.records import parse_key
 from holdfast.report import ComparisonResult, Question, Side, comparison_sentences, readable_input, value_text
-from holdfast.runs.compare.changes import CHANGES, Change, ChangedValues, KeyTable, TableRow
+from holdfast.runs import CHANGES, Change, ChangedValues, KeyTable, TableRow
 from holdfast.view.computations import Computed, Job, JobRun
 from holdfast.view.diff import DiffPart, word_diff
 from holdfast.view.links import parse_run_name

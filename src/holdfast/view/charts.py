@@ -27,7 +27,7 @@ class TrendPoint(msgspec.Struct, frozen=True):
 
 
 class ScatterPoint(msgspec.Struct, frozen=True):
-    """A score and what it cost."""
+    """A score and what a thousand samples cost."""
 
     label: str
     dollars: float
@@ -142,7 +142,7 @@ def trend_chart(series: Sequence[tuple[str, Sequence[TrendPoint]]], labels: Sequ
 
 
 def scatter_chart(points: Sequence[ScatterPoint]) -> Markup | None:
-    """Scores against the cost of a sample."""
+    """Scores against the cost of a thousand samples."""
     if len(points) < 2:
         return None
     known = [value for each in points for value in (each.mean, each.low, each.high) if value is not None]
@@ -154,13 +154,13 @@ def scatter_chart(points: Sequence[ScatterPoint]) -> Markup | None:
     parts: list[Child] = list(_y_grid(y))
     for value in x.ticks():
         parts.append(h("line", x1=x(value), x2=x(value), y1=str(_TOP), y2=str(_HEIGHT - _BOTTOM), class_="grid"))
-        text = dollars(value) if value else "$0"
+        text = f"${value:,.10g}"
         parts.append(h("text", text, x=x(value), y=str(_HEIGHT - 14), text_anchor="middle", class_="axis"))
     for each in points:
         at = x(each.dollars)
         if each.low is not None and each.high is not None:
             parts.append(h("line", x1=at, x2=at, y1=y(each.low), y2=y(each.high), class_="range"))
-        hint = h("title", f"{each.label}: {format_number(each.mean)} at {dollars(each.dollars)} a sample")
+        hint = h("title", f"{each.label}: {format_number(each.mean)} at {dollars(each.dollars)}")
         parts.append(h("circle", hint, cx=at, cy=y(each.mean), r="4", class_="point"))
         is_right = float(at) > _WIDTH * 0.7
         parts.append(
@@ -173,10 +173,11 @@ def scatter_chart(points: Sequence[ScatterPoint]) -> Markup | None:
                 text_anchor="end" if is_right else "start",
             )
         )
-    return _figure(parts, "Scores against the cost of a sample")
+    return _figure(parts, "Scores against the cost of a thousand samples")
 
 
-_ROW = 74
+_ROW = 64
+_SPREAD_MIN = 20.0
 
 
 def histogram_chart(
@@ -188,7 +189,10 @@ def histogram_chart(
     if not shown:
         return None
     ends = [seconds for _, counts, _ in shown for seconds, _ in counts]
-    x = _Axis(min(ends) / 1.3, max(ends) * 1.3, _LEFT + 90, _WIDTH - _RIGHT, is_log=True)
+    low, high = min(ends) / 1.3, max(ends) * 1.3
+    if high / low < _SPREAD_MIN:  # equal durations: show the axis around them
+        low, high = (low * high / _SPREAD_MIN) ** 0.5, (low * high * _SPREAD_MIN) ** 0.5
+    x = _Axis(low, high, _LEFT + 110, _WIDTH - _RIGHT, is_log=True)
     height = _ROW * len(shown) + 28
     parts: list[Child] = []
     for value in x.ticks():
@@ -196,18 +200,17 @@ def histogram_chart(
         parts.append(h("text", brief(value), x=x(value), y=str(height - 8), text_anchor="middle", class_="axis"))
     for number, (name, counts, marks) in enumerate(shown):
         base, most = _ROW * number + _ROW - 6, max(count for _, count in counts)
-        label = h("text", h("title", name), shortened(name, 20), x="4", y=str(base - 20))
+        texts = [shortened(name, 24), *(f"{text} {brief(seconds)}" for text, seconds in marks)]
+        label = [h("text", text, x="4", y=str(base - 34 + 15 * line)) for line, text in enumerate(texts)]
         bars: list[Child] = []
         for seconds, count in counts:
             tall = max(46.0 * count / most, 1.0)
             hint = h("title", f"about {brief(seconds)}: {count:,}")
             left = float(x(seconds)) - 2
             bars.append(h("rect", hint, x=f"{left:.1f}", y=f"{base - tall:.1f}", width="4", height=f"{tall:.1f}"))
-        for text, seconds in marks:
-            if seconds > 0:
-                at = x(min(max(seconds, min(ends)), max(ends)))
-                bars.append(h("line", x1=at, x2=at, y1=str(base - 54), y2=str(base), class_="mark"))
-                bars.append(h("text", f"{text} {brief(seconds)}", x=at, y=str(base - 56), text_anchor="middle"))
+        for _, seconds in marks:
+            if low < seconds < high:
+                bars.append(h("line", x1=x(seconds), x2=x(seconds), y1=str(base - 52), y2=str(base), class_="mark"))
         parts.append(h("g", label, bars, class_=f"bars s{number}"))
     return _figure(parts, "Distribution of the duration of requests by model", height)
 

@@ -139,8 +139,10 @@ def _results(found: CompareView, links: Links) -> Iterator[Child]:
     comparisons = found.result.comparisons
     several = len({common_model(each) for each in comparisons} - {""}) > 1
     yield h("p", describe_comparisons(comparisons, found.result.adjusted, found.result.family), class_="quiet")
-    for line in dict.fromkeys(describe_overlap(each, several) for each in comparisons):
-        yield h("p", line, class_="quiet")
+    lines = dict.fromkeys(describe_overlap(each, several) for each in comparisons)
+    is_partial = any(each.missing_first or each.missing_second for each in comparisons)
+    shown = [h("p", line, class_="quiet") for line in lines]
+    yield h("details", h("summary", "What was compared"), shown, id="overlap", open=is_partial or len(lines) == 1)
     yield _matrices(found, links)
     yield _listed(found, links)
     yield h("details", h("summary", "Command"), h("pre", found.command), id="command")

@@ -164,9 +164,8 @@ def _summary(found: LineageView, links: Links) -> Iterator[Child]:
         shown: Child = h("a", name, href=links.run(found.parent)) if found.parent is not None else name
         yield h("p", "Forked from ", shown, f", with {report.taken_steps:,} steps copied.")
     if found.forks:
-        items = [h("li", h("a", f"{ref.experiment} / {ref.run_id}", href=links.run(ref))) for ref in found.forks]
-        yield h("p", "Forks of this run:")
-        yield h("ul", items)
+        items = [h("a", f"{ref.experiment} / {ref.run_id}", href=links.run(ref)) for ref in found.forks]
+        yield h("p", "Forks of this run: ", [[", " if number else "", each] for number, each in enumerate(items)])
     yield figure(
         life_chart(_spans(report.lives)), "When each process worked on the run. A cross is a process that was killed."
     )
@@ -216,9 +215,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     began = [
         h("div", life.began, " ", h("time", _clock(life.at), datetime=life.at, class_="quiet")),
         h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet"),
-        h("div", f"{duration(life.idle_seconds)} after the process before", class_="quiet")
-        if life.idle_seconds
-        else None,
+        h("div", f"{duration(life.idle_seconds)} later", class_="quiet") if life.idle_seconds else None,
     ]
     ended = [
         h("div", badge(life.ended, life.reason) if life.ended else "", " ", _clock_of(life)),
@@ -233,7 +230,12 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     orphaned = h("div", f"{life.orphaned:,} orphaned", class_="quiet") if life.orphaned else None
     return h(
         "tr",
-        h("td", h("strong", str(life.number)), h("div", where, class_="quiet"), h("div", life.version, class_="quiet")),
+        h(
+            "td",
+            h("strong", str(life.number)),
+            h("div", where, class_="quiet"),
+            h("div", _software(life), class_="quiet"),
+        ),
         h("td", began),
         h("td", ended),
         h("td", finished, class_="number"),
@@ -242,11 +244,16 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
             "td",
             dollars(life.dollars) if life.dollars is not None else "",
             h("div", tokens(life.usage), class_="quiet"),
+            class_="number",
         ),
         h("td", _kept(life)),
         h("td", _saved(life.replayed, life.replayed_steps, "step")),
         h("td", _changes(life)),
     )
+
+
+def _software(life: LifeReport) -> str:
+    return f"holdfast {life.version}" if life.version else ""
 
 
 def _clock(at: str) -> str:

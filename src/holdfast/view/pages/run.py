@@ -33,6 +33,9 @@ from holdfast.view.pages.runs import cost_text, progress_bar
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
 
+_ADVICE = "to see whether"
+"""The sentence that names the command `compare`: here it is a link."""
+
 
 class RunView(msgspec.Struct, frozen=True):
     """Everything that the overview shows."""
@@ -160,7 +163,10 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
     yield h("h2", "Results")
     yield _evaluations(found, links)
-    yield [h("p", sentence, class_="sentence") for sentence in result_sentences(report)]
+    sentences = [each for each in result_sentences(report) if not each.startswith(_ADVICE)]
+    yield [h("p", sentence, class_="sentence") for sentence in sentences]
+    if len({cell.model for cell in report.cells}) > 1 and sentences:
+        yield h("p", h("a", "See whether the models differ", href=links.run(found.ref, "compare")))
     rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links)]
     columns = ["task", "model", "score", "mean", "interval", "n", "finished", "failed", "unfinished", "cost", "latency"]
     numbers = frozenset(columns[3:])
@@ -173,9 +179,9 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
             for name, summary, _ in scorer_summaries(scorer)
         ]
     )
-    if chart:
-        yield h("figure", chart, h("figcaption", "Means with 95% intervals."))
-    yield figure(scatter_chart(list(_costs(report))), "Scores with 95% intervals against the cost of a sample.")
+    costs = "Scores with 95% intervals against the cost of 1,000 samples."
+    figures = [figure(chart, "Means with 95% intervals."), figure(scatter_chart(list(_costs(report))), costs)]
+    yield h("div", figures, class_="figures")
     cells = report.cells
     for line in (*reading_lines(cells), *left_out_lines(cells), *edited_lines(cells), *marked_lines(cells)):
         yield h("p", line, class_="quiet")
@@ -197,7 +203,7 @@ def _evaluations(found: RunView, links: Links) -> Markup | None:
 
 
 def _costs(report: RunReport) -> Iterator[ScatterPoint]:
-    """The cost of a finished sample and the first score of each cell."""
+    """The first score of each cell, and what a thousand of its samples cost."""
     scorers = {scorer.scorer for cell in report.cells for scorer in cell.scorers[:1]}
     several = len({cell.task for cell in report.cells}) > 1
     for cell in report.cells:
@@ -206,7 +212,7 @@ def _costs(report: RunReport) -> Iterator[ScatterPoint]:
         name, summary, _ = next(iter(scorer_summaries(cell.scorers[0])), ("", None, None))
         if summary is not None and summary.mean is not None:
             parts = [cell.task if several else "", cell.model, name if len(scorers) > 1 else ""]
-            label, cost = " ".join(filter(None, parts)), cell.cost.dollars / cell.finished
+            label, cost = " ".join(filter(None, parts)), 1000 * cell.cost.dollars / cell.finished
             yield ScatterPoint(label, cost, summary.mean, summary.low, summary.high)
 
 

@@ -131,7 +131,7 @@ def render(found: HistoryView, links: Links) -> Body:
             )
         )
     more = f"the last {len(found.runs):,} of {found.total:,}" if found.total > len(found.runs) else f"{found.total:,}"
-    parts.append(h("p", f"{more} runs, the oldest first", class_="quiet"))
+    parts.append(h("p", f"{more} runs", class_="quiet"))
     parts += [_board(board, found, links) for board in found.boards]
     if not found.boards:
         parts.append(h("p", "No run of this experiment has scores yet."))

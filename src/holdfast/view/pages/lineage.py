@@ -211,7 +211,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     at_start = msgspec.structs.replace(ref, at=life.first_n)
     at_end = msgspec.structs.replace(ref, at=life.last_n)
     samples = links.run(ref, "lineage", life=str(life.number)) + "#samples"
-    where = " ".join(filter(None, (life.host, f"pid {life.pid}" if life.pid else "")))
+    where = [life.host, f"pid {life.pid}" if life.pid else "", f"holdfast {life.version}" if life.version else ""]
     began = [
         h("div", life.began, " ", h("time", _clock(life.at), datetime=life.at, class_="quiet")),
         h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet"),
@@ -230,12 +230,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     orphaned = h("div", f"{life.orphaned:,} orphaned", class_="quiet") if life.orphaned else None
     return h(
         "tr",
-        h(
-            "td",
-            h("strong", str(life.number)),
-            h("div", where, class_="quiet"),
-            h("div", _software(life), class_="quiet"),
-        ),
+        h("td", h("strong", str(life.number)), [h("div", each, class_="quiet tight") for each in where]),
         h("td", began),
         h("td", ended),
         h("td", finished, class_="number"),
@@ -250,10 +245,6 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
         h("td", _saved(life.replayed, life.replayed_steps, "step")),
         h("td", _changes(life)),
     )
-
-
-def _software(life: LifeReport) -> str:
-    return f"holdfast {life.version}" if life.version else ""
 
 
 def _clock(at: str) -> str:

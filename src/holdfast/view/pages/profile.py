@@ -92,7 +92,7 @@ def render(found: ProfileView, links: Links) -> Body:
 
 def _content(found: ProfileView) -> list[Child]:
     report = found.profile
-    lines = [line for line in profile_lines(report) if not line.startswith(("in flight:", " "))]
+    lines = [line for line in profile_lines(report) if not line.startswith(("in flight:", " ", "Percentiles"))]
     parts: list[Child] = [h("p", line) for line in lines]
     flight = report.in_flight
     if flight is not None:
@@ -119,4 +119,5 @@ def _phases(report: ProfileReport) -> Markup:
         commit = report.commit
         values = [f"{commit.count:,}", *map(brief, (commit.p50, commit.p90, commit.p99, commit.max, commit.seconds))]
         rows.append(h("tr", h("td", "all"), h("td", "commit"), [h("td", each, class_="number") for each in values]))
-    return table(columns, rows, numbers=frozenset(columns[2:]))
+    note = f"Percentiles are within {report.relative_error:.1%}; max is exact."
+    return join([table(columns, rows, numbers=frozenset(columns[2:])), h("p", note, class_="quiet")])

@@ -60,21 +60,20 @@ def _diff(before: str, after: str) -> list[str]:
 
 
 def render(found: SpecView, links: Links) -> Body:
-    parts: list[Child] = [
-        h("h1", "Spec"),
-        h("p", "The spec in force. The journal is the original; spec.yaml in the run's folder says the same.")
-        if found.text
-        else h("p", "The run has not begun: it has no spec yet."),
-        h("pre", found.text, class_="spec") if found.text else None,
-    ]
+    parts: list[Child] = [h("h1", "Spec")]
     if len(found.versions) > 1:
         rows = [_row(number, each) for number, each in enumerate(found.versions, 1)]
-        parts += [
-            h("h2", "Changes"),
-            table(["version", "brought by", "at", "changes", "difference"], rows),
-            h("h2", "Earlier specs"),
-            [_old(number, each) for number, each in enumerate(found.versions[:-1], 1)],
-        ]
+        parts += [h("h2", "Changes"), table(["version", "brought by", "at", "changes", "difference"], rows)]
+        parts += [h("h2", "Spec in force")]
+    if found.text:
+        parts.append(
+            h("p", "The journal is the original; spec.yaml in the folder of the run says the same.", class_="quiet")
+        )
+        parts.append(h("pre", found.text, class_="spec"))
+    else:
+        parts.append(h("p", "The run has not begun: it has no spec yet."))
+    if len(found.versions) > 1:
+        parts += [h("h2", "Earlier specs"), [_old(number, each) for number, each in enumerate(found.versions[:-1], 1)]]
     return Body(f"Spec {found.ref.run_id}", join(parts), found.ref, "spec", found.status, found.durability)
 
 

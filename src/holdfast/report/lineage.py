@@ -110,7 +110,7 @@ def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str]
     """`names`: run and experiment. `status`: with its reason. `live`: a process is working on the run."""
     story, spec = index.story, StoredSpec.of(index.story.spec)
     now = index.run_totals()
-    afters = [*(life.before for life in index.lives[1:]), now]
+    afters = [*(life.before for life in index.lives[1:]), now][: len(index.lives)]
     lives = []
     for number, (life, after) in enumerate(zip(index.lives, afters, strict=True), 1):
         following = index.lives[number] if number < len(index.lives) else None

@@ -53,8 +53,8 @@ class _Axis:
 
     def __init__(self, low: float, high: float, start: float, end: float, *, is_log: bool = False) -> None:
         self.is_log = is_log
-        self.low, self.high = (math.log(low), math.log(high)) if is_log else (low, high)
-        if self.high <= self.low:
+        self.low, self.high = sorted((math.log(low), math.log(high)) if is_log else (low, high))
+        if self.high - self.low <= 1e-9 * max(abs(self.high), 1e-9):
             self.low, self.high = self.low - 0.5, self.high + 0.5
         self._start, self._end = start, end
 

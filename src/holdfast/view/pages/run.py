@@ -10,7 +10,6 @@ from holdfast.report.tables import (
     cost_sentences,
     duration,
     edited_lines,
-    left_out_lines,
     marked_lines,
     reading_lines,
     result_sentences,
@@ -183,7 +182,7 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
     figures = [figure(chart, "Means with 95% intervals."), figure(scatter_chart(list(_costs(report))), costs)]
     yield h("div", figures, class_="figures")
     cells = report.cells
-    for line in (*reading_lines(cells), *left_out_lines(cells), *edited_lines(cells), *marked_lines(cells)):
+    for line in (*reading_lines(cells), *edited_lines(cells), *marked_lines(cells)):
         yield h("p", line, class_="quiet")
 
 

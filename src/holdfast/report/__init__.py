@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         family_size,
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
-    from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
     from holdfast.report.compare.notes import (
         common_model,
         comparison_title,
@@ -66,7 +66,14 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
-    from holdfast.report.lineage import LifeReport, LineageReport, SavedWork, changed_fields, lineage_sentences
+    from holdfast.report.lineage import (
+        LifeReport,
+        LineageReport,
+        SavedWork,
+        changed_fields,
+        lineage_report,
+        lineage_sentences,
+    )
     from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
@@ -104,6 +111,7 @@ if TYPE_CHECKING:
     from holdfast.report.text import (
         Grid,
         bar,
+        brief,
         content_text,
         count_of,
         counted,
@@ -134,7 +142,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "differing_scorers family_size"
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
-            "compare.leaderboard": "Board leaderboards",
+            "compare.leaderboard": "Board Ranked leaderboards",
             "compare.notes": ("common_model comparison_title describe_boards describe_comparisons describe_overlap"),
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": "comparison_sentences",
@@ -147,7 +155,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
-            "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_sentences",
+            "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
             "profile": "PHASES ProfileReport profile_lines profile_report",
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
@@ -160,7 +168,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "report_table retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
+                "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
                 "format_interval format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
@@ -204,6 +212,7 @@ __all__ = [
     "ProfileReport",
     "Question",
     "QuestionReader",
+    "Ranked",
     "RunReport",
     "SavedWork",
     "ScoreLine",
@@ -218,6 +227,7 @@ __all__ = [
     "anomaly_lines",
     "attempts_of",
     "bar",
+    "brief",
     "changed_fields",
     "choose",
     "choose_measures",
@@ -262,6 +272,7 @@ __all__ = [
     "judgings_of",
     "leaderboards",
     "left_out_lines",
+    "lineage_report",
     "lineage_sentences",
     "lines_of",
     "marked_lines",

@@ -218,7 +218,7 @@ def _saved(bills: _Bills, spec: StoredSpec, name: str, less: str = "") -> SavedW
                 is_known = False
             elif price is not None:
                 amount += price.dollars(found)
-    return SavedWork(usage.requests, usage, amount if is_known and usage.requests else None)
+    return SavedWork(usage.requests, usage, amount if is_known else None)
 
 
 def _seconds_between(first: str, second: str) -> float:
@@ -251,7 +251,7 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
 
 
 def _amount(work: SavedWork) -> str:
-    money = "" if work.dollars is None else f" ({dollars(work.dollars)})"
+    money = "" if not work.dollars else f" ({dollars(work.dollars)})"
     return f"{counted(work.responses, 'response')}{money}"
 
 

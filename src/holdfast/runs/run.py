@@ -24,6 +24,7 @@ from holdfast.report import (
     ExportLine,
     KeyFilter,
     KeyStory,
+    LineageReport,
     PlannedKey,
     Question,
     QuestionReader,
@@ -43,6 +44,7 @@ from holdfast.report import (
     find_planned,
     judges_of,
     judgings_of,
+    lineage_report,
     nearest_key,
     parse_columns,
     report_cells,
@@ -59,7 +61,6 @@ from holdfast.report import (
 from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
-from holdfast.report.lineage import LineageReport, lineage_report
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions

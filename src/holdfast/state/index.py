@@ -23,8 +23,7 @@ from holdfast.garbage import fewer_collections
 from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
 from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
-from holdfast.state.index_pages import Directory, IndexPages
-from holdfast.state.lives import Life, RunTotals
+from holdfast.state.index_pages import Directory, IndexPages, Life, RunTotals
 from holdfast.state.pages import (
     ANSWERS,
     RECORDS,

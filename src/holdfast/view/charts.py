@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.report.text import brief, dollars, format_number, shortened
+from holdfast.report import brief, dollars, format_number, shortened
 from holdfast.view.markup import Child, Markup, h, join
 
 SERIES_MAX = 6

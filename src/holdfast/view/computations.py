@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     scorer: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """The result of a job, or the sentence that says why there is none."""
 
     comparison: ComparisonResult | None = None
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
 class Computed(msgspec.Struct, frozen=True):
     """An outcome with its tables of keys. `content`: the buffer that holds the tables."""
 
-    outcome: Outcome
+    outcome: JobOutcome
     tables: tuple[Any, ...] = ()
     content: Any = None
 
@@ -135,7 +135,7 @@ class Computations:
         try:
             computed = open_result(run(job))
         except Exception as error:  # noqa: BLE001 - one comparison must not take the server down
-            computed = Computed(Outcome(problem=f"it could not be computed: {reason_of(error)}"))
+            computed = Computed(JobOutcome(problem=f"it could not be computed: {reason_of(error)}"))
         seconds = time.monotonic() - began
         with self._lock:
             entry.computed, entry.states, entry.is_running = computed, states, False
@@ -172,7 +172,7 @@ def run_job(job: Job) -> bytes:
             if job.kind == "compare":
                 comparison, tables = changes_of(runs, job.evaluation)
                 contents = [content for _, content in tables]
-                outcome = Outcome(
+                outcome = JobOutcome(
                     comparison,
                     records=records,
                     heads=tuple(head for head, _ in tables),
@@ -180,9 +180,9 @@ def run_job(job: Job) -> bytes:
                 )
             else:
                 board = leaderboard_of(runs, job.task or None, job.scorer or None, job.evaluation)
-                outcome = Outcome(leaderboard=board, records=records)
+                outcome = JobOutcome(leaderboard=board, records=records)
         except HoldfastError as error:
-            outcome, contents = Outcome(problem=str(error)), []
+            outcome, contents = JobOutcome(problem=str(error)), []
     head = msgspec.msgpack.encode(outcome)
     parts = [len(head).to_bytes(8, "little"), head + bytes(-len(head) % 8)]
     return b"".join([*parts, *(content + bytes(-len(content) % 8) for content in contents)])
@@ -192,7 +192,7 @@ def open_result(content: Any) -> Computed:
     """The reverse of `run_job`. Tables are not copied out of the buffer."""
     view = memoryview(content)
     size = int.from_bytes(view[:8], "little")
-    outcome = _decoder_of(Outcome).decode(view[8 : 8 + size])
+    outcome = _decoder_of(JobOutcome).decode(view[8 : 8 + size])
     at, tables = 8 + size + (-size) % 8, []
     for head, length in zip(outcome.heads, outcome.sizes, strict=True):
         tables.append(KeyTable(head, view[at : at + length]))

@@ -1,5 +1,6 @@
 """Comparisons are computed once for each state of their runs, by a child process if they are large."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +76,12 @@ def test_a_small_one_is_there_at_once_and_computed_once(
     places: list[RunLocation], computations: Computations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Job] = []
-    monkeypatch.setattr(module, "run_job", lambda each: calls.append(each) or run_job(each))
+
+    def counted(each: Job) -> bytes:
+        calls.append(each)
+        return run_job(each)
+
+    monkeypatch.setattr(module, "run_job", counted)
     for _ in range(3):
         found = computations.find(job(places), (1, 1), 10)
         assert (found.is_current, found.is_running) == (True, False)
@@ -98,7 +104,7 @@ def test_the_old_result_stays_until_the_new_one_is_there_and_a_live_run_is_not_c
     places: list[RunLocation], computations: Computations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("holdfast.view.computations.time.monotonic", lambda: clock[0])
     first = computations.find(job(places), (1, 1), 10)
     again = computations.find(job(places), (2, 1), 10)
     assert again == Found(first.computed, is_current=False, is_running=False)
@@ -131,7 +137,7 @@ def test_a_fault_is_a_sentence_and_not_the_end_of_the_server(
 def test_a_child_that_dies_is_a_sentence(
     places: list[RunLocation], computations: Computations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    monkeypatch.setattr("holdfast.view.computations.sys.executable", "/bin/false")
     computations.find(job(places), (1, 1), 10**9)
     wait_for(lambda: computations.find(job(places), (1, 1), 10**9).is_current)
     computed = computations.find(job(places), (1, 1), 10**9).computed
@@ -148,13 +154,13 @@ def test_only_the_last_results_are_kept(places: list[RunLocation], computations:
 def test_closing_ends_a_child_that_is_at_work(places: list[RunLocation], monkeypatch: pytest.MonkeyPatch) -> None:
     found = Computations()
     begun = threading.Event()
-    popen = module.subprocess.Popen
+    popen: Any = subprocess.Popen
 
     def slow(command: list[str], **streams: object) -> object:
         begun.set()
-        return popen(["/bin/sleep", "600"], **streams)  # type: ignore[call-overload]
+        return popen(["/bin/sleep", "600"], **streams)
 
-    monkeypatch.setattr(module.subprocess, "Popen", slow)
+    monkeypatch.setattr("holdfast.view.computations.subprocess.Popen", slow)
     found.find(job(places), (1, 1), 10**9)
     assert begun.wait(PATIENCE_SECONDS)
     wait_for(lambda: found._child is not None)  # noqa: SLF001

@@ -111,7 +111,7 @@ class CommonKeys(msgspec.Struct, frozen=True):
 Observe = Callable[[CommonKeys], None]
 
 
-def compare_sides(first: SideAnswers, second: SideAnswers, observe: Observe | None = None) -> Iterator[Comparison]:
+def compare_sides(first: SideAnswers, second: SideAnswers, *, observe: Observe | None = None) -> Iterator[Comparison]:
     """One comparison per measure, in the order of the first side. A side without any score appears in all of them.
     `observe`: gets all common keys instead; then `changed` is empty and no answer is read.
     """

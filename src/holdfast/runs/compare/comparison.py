@@ -52,7 +52,7 @@ def comparison_of(
     sides = all_sides(runs, evaluation)
     first, *others = sides
     pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
-    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair, observe)]
+    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair, observe=observe)]
     found = [each for each in every if scorer in (None, each.scorer) or each.scorer.startswith(f"{scorer} ")]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
     doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]

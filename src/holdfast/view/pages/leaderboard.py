@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.report import (
+    Board,
     LeaderboardResult,
+    Ranked,
     count_of,
     describe_boards,
     format_interval,
     format_number,
 )
-from holdfast.report.compare.leaderboard import Board, Ranked
 from holdfast.view.computations import Job, JobRun
 from holdfast.view.figures import interval_figure
 from holdfast.view.layout import badge, table

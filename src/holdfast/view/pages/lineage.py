@@ -237,7 +237,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
         h("td", f"{life.steps:,}", orphaned, class_="number"),
         h(
             "td",
-            dollars(life.dollars) if life.dollars is not None else "",
+            dollars(life.dollars) if life.dollars is not None and life.usage.requests else "",
             h("div", tokens(life.usage), class_="quiet"),
             class_="number",
         ),
@@ -259,7 +259,7 @@ def _kept(life: LifeReport) -> list[Child]:
     """What this process found recorded and did not have to ask for again."""
     if not life.kept.responses and not life.kept_finished:
         return []
-    money = f", {dollars(life.kept.dollars)}" if life.kept.dollars is not None else ""
+    money = f", {dollars(life.kept.dollars)}" if life.kept.dollars else ""
     return [
         h("div", f"{life.kept_finished:,} samples{money}"),
         h("div", f"{life.kept.responses:,} responses, {duration(life.kept_seconds)} of requests", class_="quiet"),
@@ -269,7 +269,7 @@ def _kept(life: LifeReport) -> list[Child]:
 def _saved(work: SavedWork, steps: int, noun: str) -> list[Child]:
     if not steps:
         return []
-    money = dollars(work.dollars) if work.dollars is not None else ""
+    money = dollars(work.dollars) if work.dollars else ""
     several = f"{steps:,} {noun}{'' if steps == 1 else 's'}"
     return [h("div", ", ".join(filter(None, (several, money)))), h("div", tokens(work.usage), class_="quiet")]
 

@@ -3,8 +3,7 @@
 import msgspec
 
 from holdfast.records import Durations, middle_of
-from holdfast.report import PHASES, ProfileReport, profile_lines, profile_report
-from holdfast.report.text import brief
+from holdfast.report import PHASES, ProfileReport, brief, profile_lines, profile_report
 from holdfast.state import Profile
 from holdfast.view.charts import figure, histogram_chart, load_chart
 from holdfast.view.layout import table

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.report import CellReport, RunReport
-from holdfast.report.cells import ScorerReport
+from holdfast.report import CellReport, RunReport, ScorerReport, counted, format_interval, format_number
 from holdfast.report.tables import (
     cost_sentences,
     duration,
@@ -17,7 +16,6 @@ from holdfast.report.tables import (
     speed_lines,
     tokens,
 )
-from holdfast.report.text import counted, format_interval, format_number
 from holdfast.runs import EvaluationLine, RunSummary
 from holdfast.state import Standing
 from holdfast.stats import Summary
@@ -122,7 +120,7 @@ def render(found: RunView, links: Links) -> Body:
 
 
 def _live(name: str, children: Iterable[Child]) -> Markup:
-    """A region that is replaced while the run goes on."""
+    """A region that is replaced while the run continues."""
     return h("section", children, id=name, data_live=True)
 
 
@@ -272,7 +270,7 @@ def _cost_and_speed(found: RunView) -> list[Child]:
 
 
 def _anomalies(found: RunView, links: Links) -> list[Child]:
-    """What is odd about answers, each with an example, and what the journal has lost."""
+    """Anomalies of answers, each with an example, and what the journal has lost."""
     rows = [
         h(
             "tr",

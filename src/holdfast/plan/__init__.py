@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         read_lines,
         rows_of,
     )
+    from holdfast.plan.lookup import data_lines_at
     from holdfast.plan.planner import (
         PreparedTask,
         Rows,
@@ -55,6 +56,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
                 "planned_lines read_lines rows_of"
             ),
+            "lookup": "data_lines_at",
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),
@@ -85,6 +87,7 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "data_lines_at",
     "data_rows",
     "draft_plan",
     "find_data_line",

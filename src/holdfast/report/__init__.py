@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
     from holdfast.report.compare.comparison import (
         Adjustment,
+        CommonKeys,
         Comparison,
+        Observe,
         add_questions,
         adjust_p_values,
         compare_sides,
@@ -20,13 +22,14 @@ if TYPE_CHECKING:
         family_size,
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
-    from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sentences import (
         common_model,
         comparison_method,
         comparison_sentences,
         comparison_title,
+        describe_boards,
         overlap_line,
     )
     from holdfast.report.compare.sides import (
@@ -65,6 +68,15 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
+    from holdfast.report.lineage import (
+        LifeReport,
+        LineageReport,
+        SavedWork,
+        changed_fields,
+        lineage_report,
+        lineage_sentences,
+    )
+    from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
         UNKNOWN,
@@ -101,6 +113,7 @@ if TYPE_CHECKING:
     from holdfast.report.text import (
         Grid,
         bar,
+        brief,
         content_text,
         count_of,
         counted,
@@ -127,12 +140,15 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
             "compare.comparison": (
-                "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
+                "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
+                "differing_scorers family_size"
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
-            "compare.leaderboard": "Board leaderboards",
+            "compare.leaderboard": "Board Ranked leaderboards",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
-            "compare.sentences": ("common_model comparison_method comparison_sentences comparison_title overlap_line"),
+            "compare.sentences": (
+                "common_model comparison_method comparison_sentences comparison_title describe_boards overlap_line"
+            ),
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
@@ -144,6 +160,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
+            "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
+            "profile": "PHASES ProfileReport profile_lines profile_report",
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
                 "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
@@ -155,7 +173,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "report_table retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
+                "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
                 "format_interval format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
@@ -165,12 +183,14 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "FORMATS",
     "IMAGES",
+    "PHASES",
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
     "Board",
     "CellName",
     "CellReport",
+    "CommonKeys",
     "Comparison",
     "ComparisonResult",
     "Cost",
@@ -187,15 +207,21 @@ __all__ = [
     "KeyFilter",
     "KeyStory",
     "LeaderboardResult",
+    "LifeReport",
+    "LineageReport",
     "Measure",
+    "Observe",
     "OutputFormat",
     "PlannedKey",
     "Plot",
+    "ProfileReport",
     "Question",
     "QuestionReader",
+    "Ranked",
     "RunOrigin",
     "RunPage",
     "RunReport",
+    "SavedWork",
     "ScoreLine",
     "ScorerReport",
     "Side",
@@ -208,6 +234,8 @@ __all__ = [
     "anomaly_lines",
     "attempts_of",
     "bar",
+    "brief",
+    "changed_fields",
     "choose",
     "choose_measures",
     "collect",
@@ -224,6 +252,7 @@ __all__ = [
     "cost_table",
     "count_of",
     "counted",
+    "describe_boards",
     "describe_methods",
     "describe_missing",
     "differing_scorers",
@@ -249,6 +278,8 @@ __all__ = [
     "judgings_of",
     "leaderboards",
     "left_out_lines",
+    "lineage_report",
+    "lineage_sentences",
     "lines_of",
     "marked_lines",
     "money",
@@ -258,6 +289,8 @@ __all__ = [
     "pairs_within",
     "parse_columns",
     "planned_plots",
+    "profile_lines",
+    "profile_report",
     "progress_bar",
     "progress_html",
     "progress_line",

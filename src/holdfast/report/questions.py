@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, JournalError, UsageError
-from holdfast.plan import DataLine, DataRow, PlanLine, data_rows, planned_lines, rows_of
+from holdfast.plan import DataLine, DataRow, PlanLine, data_lines_at, data_rows, planned_lines, rows_of
 from holdfast.records import Cell, Message, Row
 from holdfast.report.text import text_of
 from holdfast.spec import nearest
@@ -76,6 +76,17 @@ class QuestionReader:
         if line is None:
             return UNKNOWN
         return self._maker(task)(DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
+
+    def at(self, cells: Sequence[Cell], ordinals: Collection[int]) -> dict[int, Question]:
+        """The questions of a few keys, by ordinal; without those that cannot be read. Reads only their rows."""
+        found: dict[int, Question] = {}
+        makers: dict[str, _Make] = {}
+        with contextlib.suppress(*_UNREADABLE):
+            for o, cell, line in data_lines_at(self._run, cells, ordinals) if self._records else ():
+                if cell.task not in makers:
+                    makers[cell.task] = self._maker(cell.task)
+                found[o] = makers[cell.task](DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
+        return found
 
     def find(self, cells: Sequence[Cell], task: str, ids: Collection[str]) -> dict[str, Question]:
         """The questions of some samples of a task, by id; without those that cannot be read."""

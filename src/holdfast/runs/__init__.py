@@ -6,6 +6,15 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.actions import naming_parameters
+    from holdfast.runs.compare.changes import (
+        CHANGES,
+        Change,
+        ChangedValues,
+        KeyTable,
+        KeyTableHead,
+        TableRow,
+        changes_of,
+    )
     from holdfast.runs.compare.comparison import comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
         run_in_loop,
     )
     from holdfast.runs.execution.preparation import Given, check, check_startable
+    from holdfast.runs.execution.provenance import SpecVersion
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.export import Export, lines_to_export, select_lines
     from holdfast.runs.overrides import (
@@ -34,18 +44,20 @@ if TYPE_CHECKING:
     from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
-    from holdfast.runs.summary import RunSummary, list_runs
+    from holdfast.runs.summary import EvaluationLine, RunSummary, list_runs
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "actions": "naming_parameters",
+            "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check check_startable",
+            "execution.provenance": "SpecVersion",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
             "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
@@ -54,14 +66,20 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "selection": "RunFilter select_runs",
             "store.configuration": "RetentionRule configuration_path name_option read_policies",
             "store.lookup": "RunLocation default_store find_run",
-            "summary": "RunSummary list_runs",
+            "summary": "EvaluationLine RunSummary list_runs",
         },
     )
 
 __all__ = [
+    "CHANGES",
+    "Change",
+    "ChangedValues",
+    "EvaluationLine",
     "Export",
     "GateOptions",
     "Given",
+    "KeyTable",
+    "KeyTableHead",
     "Observe",
     "Overrides",
     "RetentionRule",
@@ -71,7 +89,10 @@ __all__ = [
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "SpecVersion",
+    "TableRow",
     "assignments",
+    "changes_of",
     "check",
     "check_startable",
     "comparison_of",

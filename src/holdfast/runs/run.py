@@ -24,6 +24,7 @@ from holdfast.report import (
     ExportLine,
     KeyFilter,
     KeyStory,
+    LineageReport,
     PlannedKey,
     Question,
     QuestionReader,
@@ -43,6 +44,7 @@ from holdfast.report import (
     find_planned,
     judges_of,
     judgings_of,
+    lineage_report,
     nearest_key,
     parse_columns,
     report_cells,
@@ -61,7 +63,7 @@ from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions
-from holdfast.runs.execution.provenance import origin_of
+from holdfast.runs.execution.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -137,6 +139,22 @@ class Run(RunActions):
         is_current = profile.alive and lease is not None and not lease.scoring and not lease.end
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
+
+    def lineage(self) -> LineageReport:
+        """Every process that worked on the run: how it began and ended, what it changed, what it did not pay again."""
+        status = self.status()
+        live = status[0] in ("running", "stalled")
+        return lineage_report(self._index, (self.run_id, self.place.experiment), status, live=live)
+
+    def spec_versions(self) -> list[SpecVersion]:
+        """Every spec that the run has had, the oldest first."""
+        return spec_versions(self._index.story)
+
+    def spec_text(self) -> str:
+        """The spec in force as YAML, with the history of the run as comments: the content of spec.yaml. Empty if the
+        run has not begun.
+        """
+        return spec_text(self.place, self._index.story) if self.has_begun else ""
 
     def sheet(self, evaluation: str = "") -> "RunPage":
         """The report with the additions of the HTML page: example answers and what they were asked, the cost of each
@@ -245,6 +263,22 @@ class Run(RunActions):
         story = self._index.story
         return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
+    def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:
+        """What a few keys were asked, by ordinal: fast also in a long plan. Otherwise as `questions`."""
+        story = self._index.story
+        return QuestionReader(self.place.folder, story.spec).at(story.cells, ordinals)
+
+    def answer_texts(self, ordinals: Collection[int]) -> dict[int, str]:
+        """The texts of a few answers, by ordinal; without keys that are not finished."""
+        return {o: text for o in sorted(ordinals) if (text := self._text_at(o)) is not None}
+
+    def _text_at(self, o: int) -> str | None:
+        if self._reader is None:
+            self._reader = Reader(self.place.journal)
+        row = self._index.row(o)
+        recorded = recorded_answer(self._reader, row) if row is not None else None
+        return recorded.answer.text if recorded is not None else None
+
     def sides(
         self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
     ) -> dict[CellName, SideAnswers]:
@@ -258,17 +292,8 @@ class Run(RunActions):
         how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
         if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation, asked=False), how)
-        index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
-        if self._reader is None:
-            self._reader = Reader(self.place.journal)
-        reader = self._reader
-
-        def read_text(o: int) -> str:
-            row = index.row(o)
-            recorded = recorded_answer(reader, row) if row is not None else None
-            return recorded.answer.text if recorded is not None else ""
-
-        return sides_in(name, index, found, how, read_text)
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        return sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.

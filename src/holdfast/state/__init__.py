@@ -20,6 +20,7 @@ from holdfast.state.evidence import example_value, recorded_answer, recorded_edi
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
 from holdfast.state.fold_snapshot import FoldSnapshot
 from holdfast.state.index import Index, ScoredPage
+from holdfast.state.index_pages import Life, RunTotals
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
@@ -50,6 +51,7 @@ __all__ = [
     "FoldSnapshot",
     "Index",
     "Judged",
+    "Life",
     "MadeRow",
     "ModelTimes",
     "OpenJob",
@@ -57,6 +59,7 @@ __all__ = [
     "RecordHandlers",
     "ReducedTotals",
     "Reducing",
+    "RunTotals",
     "ScoreRow",
     "ScoredPage",
     "ScorerTotals",

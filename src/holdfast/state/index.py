@@ -23,7 +23,7 @@ from holdfast.garbage import fewer_collections
 from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
 from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
-from holdfast.state.index_pages import Directory, IndexPages
+from holdfast.state.index_pages import Directory, IndexPages, Life, RunTotals
 from holdfast.state.pages import (
     ANSWERS,
     RECORDS,
@@ -50,7 +50,7 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 21
+_VERSION = 22
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000
@@ -113,6 +113,15 @@ class Index:
     @property
     def profile(self) -> Profile:
         return self._directory.profile
+
+    @property
+    def lives(self) -> list[Life]:
+        """Every process that worked on the run, in order."""
+        return self._directory.lives
+
+    def run_totals(self) -> RunTotals:
+        """Of the whole run, to compare with the totals at the beginning of a life."""
+        return self._pages.totals()
 
     @property
     def damage(self) -> list[Damage]:

@@ -1,10 +1,10 @@
 """Addresses of pages. Pages never write an address themselves, so a static copy can use file names instead."""
 
-from collections.abc import Mapping
-from urllib.parse import quote, urlencode
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, unquote, urlencode
 
 from holdfast.records import parse_key
-from holdfast.view.sources import RunRef
+from holdfast.view.sources import NotFoundError, RunRef
 
 
 class Links:
@@ -32,8 +32,8 @@ class Links:
         parts = parse_key(key)
         return self.run(ref, f"repeats/{'/'.join(map(_quoted, parts[:3]))}")
 
-    def page(self, path: str, **query: str) -> str:
-        """A page about several runs, such as `compare`."""
+    def page(self, path: str, **query: str | Sequence[str]) -> str:
+        """A page about several runs, such as `compare`. A list gives one value for each of its texts."""
         return f"/{path}{_query(query)}"
 
     def data(self, address: str) -> str:
@@ -54,6 +54,26 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def _query(query: Mapping[str, str]) -> str:
+def _query(query: Mapping[str, str | Sequence[str]]) -> str:
     given = {name: value for name, value in query.items() if value}
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(given, doseq=True)}" if given else ""
+
+
+def run_name(ref: RunRef) -> str:
+    """A run in one value of a query: `experiment/id`, then its uid and the record to show it at, if these are given."""
+    parts = [f"{_quoted(ref.experiment)}/{_quoted(ref.run_id)}"]
+    if ref.uid or ref.at is not None:
+        parts.append(ref.uid)
+    if ref.at is not None:
+        parts.append(str(ref.at))
+    return ":".join(parts)
+
+
+def parse_run_name(text: str) -> RunRef:
+    """The reverse of `run_name`. NotFoundError if the text is none."""
+    names, _, rest = text.partition(":")
+    uid, _, at = rest.partition(":")
+    experiment, _, run_id = names.partition("/")
+    if not experiment or not run_id or (at and not (at.isascii() and at.isdigit() and len(at) < 16)):
+        raise NotFoundError(f"{text[:200]!r} does not name a run: write experiment/id")
+    return RunRef(unquote(experiment), unquote(run_id), uid, int(at) if at else None)

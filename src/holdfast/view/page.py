@@ -1,10 +1,11 @@
 """What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.view.computations import Computations, Found, Job, open_result, run_job
 from holdfast.view.links import Links
 from holdfast.view.markup import Markup
 from holdfast.view.sources import NotFoundError, RunRef, Sources
@@ -16,11 +17,21 @@ class PageRequest(msgspec.Struct, frozen=True):
     sources: Sources
     path: Mapping[str, str]
     query: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]] = {}
+    """All values of a name that the query has several times."""
+    computations: Computations | None = None
+    """Of the server. Without them, as for a static copy, everything is computed at once."""
 
     @property
     def run(self) -> RunRef:
         """The run that the address names."""
         return RunRef(self.path["experiment"], self.path["run"], self.query.get("uid", ""), self.number("at"))
+
+    def compute(self, job: Job, states: tuple[Any, ...], keys: int) -> Found:
+        """The result of a comparison: see `Computations.find`."""
+        if self.computations is None:
+            return Found(open_result(run_job(job)), is_current=True, is_running=False)
+        return self.computations.find(job, states, keys)
 
     def number(self, name: str) -> int | None:
         """A whole number of the query; None if it is not given. NotFoundError if it is no number."""

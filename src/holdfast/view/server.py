@@ -19,6 +19,7 @@ from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
 from holdfast.view.access import Access
+from holdfast.view.computations import Computations
 from holdfast.view.events import EventStreams
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
@@ -53,6 +54,7 @@ class Viewer:
         self._edit = edit
         self._pool = ThreadPoolExecutor(_THREADS, "holdfast-view")
         self._streams = EventStreams(sources, self._pool)
+        self._computations = Computations()
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._access.middleware()])
@@ -103,13 +105,15 @@ class Viewer:
         return web.Response(status=404, text=render_page(body, _LINKS), content_type="text/html")
 
     def _request(self, request: web.Request) -> PageRequest:
-        return PageRequest(self._sources, dict(request.match_info), dict(request.query))
+        lists = {name: request.query.getall(name) for name in request.query}
+        return PageRequest(self._sources, dict(request.match_info), dict(request.query), lists, self._computations)
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def _stop(self, _: web.Application) -> None:
         self._streams.close()
+        self._computations.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._sources.close()
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.cli.commands.compare import opened_runs
 from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import Grid, count_of, describe_methods, format_interval, format_number
+from holdfast.report import Grid, count_of, describe_boards, format_interval, format_number
 from holdfast.report.compare.leaderboard import Board, Ranked
 from holdfast.report.formats.lines import escape_formula
 from holdfast.report.formats.markdown import markdown_table
@@ -77,7 +77,7 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
     kept = [i for i, name in enumerate((*titles, *_NUMBERS)) if name not in _ONLY_IF_ANY or any(r[i] for r in rows)]
     names = [(*titles, *_NUMBERS)[i] for i in kept]
     rows = [[row[i] for i in kept] for row in rows]
-    notes = list(_describe_method(found))
+    notes = list(describe_boards(found))
     if form == "md":
         with end_quietly():
             sys.stdout.write(markdown_table(names, rows, len(titles)))
@@ -87,21 +87,6 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
     print_line("")
     for note in notes:
         print_line(note, "dim")
-
-
-def _describe_method(found: Sequence[Board]) -> Iterator[str]:
-    """How means, intervals and ranks were computed."""
-    method = describe_methods(each.summary for _, each in _lines(found))
-    if method:
-        yield f"95% intervals: {method}"
-    common = {str(board.common_min) for board in found if board.common_min is not None}
-    if common:
-        count = f" ({common.pop()})" if len(common) == 1 else ""
-        rests = f"means and ranks rest on the keys that all models have a score for{count}"
-        yield f"{rests}; rank: 1 + the number of significantly better models (paired tests, Holm, 0.05)"
-    if any(each.missing for _, each in _lines(found)):
-        what = "the mean over all keys of a model, also those that others lack, with each missing score"
-        yield f"on all keys: {what} at the low .. high end of the scale (unknown without ends)"
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:

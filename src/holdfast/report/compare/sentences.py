@@ -5,9 +5,10 @@ from 0 to 1, are compared in percentage points; all others in the unit of their 
 (a length, a count) has no good direction, so its side is called "higher".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.report.compare.comparison import ALPHA, Comparison, derived_rows, family_size
+from holdfast.report.compare.leaderboard import Board
 from holdfast.report.text import counted, describe_methods, format_number
 from holdfast.stats import Design, Scale, Summary, samples_needed
 
@@ -183,3 +184,18 @@ def overlap_line(each: Comparison, several: bool) -> str:
     elif each.difference is not None and (each.missing_first or each.missing_second):
         parts.append("what is missing may change the difference, by how much is unknown: the scale has no known ends")
     return f"{sides}: {'; '.join(parts)}"
+
+
+def describe_boards(found: Sequence[Board]) -> Iterator[str]:
+    """How means, intervals and ranks were computed."""
+    method = describe_methods(each.summary for board in found for each in board.ranked)
+    if method:
+        yield f"95% intervals: {method}"
+    common = {str(board.common_min) for board in found if board.common_min is not None}
+    if common:
+        count = f" ({common.pop()})" if len(common) == 1 else ""
+        rests = f"means and ranks rest on the keys that all models have a score for{count}"
+        yield f"{rests}; rank: 1 + the number of significantly better models (paired tests, Holm, 0.05)"
+    if any(each.missing for board in found for each in board.ranked):
+        what = "the mean over all keys of a model, also those that others lack, with each missing score"
+        yield f"on all keys: {what} at the low .. high end of the scale (unknown without ends)"

@@ -1,10 +1,17 @@
 """The pages of the viewer. To add one, write a module with its data and its view, and add it to PAGES."""
 
 from holdfast.view.page import Page
-from holdfast.view.pages import run, runs
+from holdfast.view.pages import compare, compare_data, history, leaderboard, lineage, profile, run, runs, spec
 
 PAGES: tuple[Page, ...] = (
     Page("/", runs.load, runs.render),
     Page("/runs/{experiment}/{run}", run.load, run.render),
+    Page("/compare", compare_data.load, compare.render),
+    Page("/runs/{experiment}/{run}/compare", compare_data.load_models, compare.render),
+    Page("/leaderboard", leaderboard.load, leaderboard.render),
+    Page("/history", history.load, history.render),
+    Page("/runs/{experiment}/{run}/lineage", lineage.load, lineage.render),
+    Page("/runs/{experiment}/{run}/profile", profile.load, profile.render),
+    Page("/runs/{experiment}/{run}/spec", spec.load, spec.render),
 )
 """Every page; each has a JSON twin below `/api`."""

@@ -36,6 +36,7 @@
       const found = page.getElementById(region.id);
       if (!found || region.contains(document.activeElement) && isField(document.activeElement)) continue;
       if (found.outerHTML === region.outerHTML) continue;
+      region.dataset.live = found.dataset.live;
       const opened = new Set();
       region.querySelectorAll("details[open][id]").forEach(function (each) { opened.add(each.id); });
       const chosen = region.querySelector("tr.chosen");
@@ -56,6 +57,17 @@
     return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
   }
 
+  // Pages without an event stream: a region says after how many seconds it is to be loaded again.
+  function poll() {
+    const regions = Array.from(document.querySelectorAll("[data-live]"));
+    const seconds = regions.map(function (each) { return Number(each.dataset.live); }).filter(function (each) { return each > 0; });
+    if (!seconds.length) return;
+    setTimeout(function () {
+      refresh();
+      poll();
+    }, Math.min.apply(null, seconds) * 1000);
+  }
+
   const address = root.dataset.events;
   if (address && window.EventSource) {
     let stream = null;
@@ -70,9 +82,7 @@
     };
     open();
   } else {
-    const polled = document.querySelector("[data-live]");
-    const seconds = polled ? Number(polled.dataset.live) : 0;
-    if (seconds > 0) setInterval(refresh, seconds * 1000);
+    poll();
   }
   document.addEventListener("visibilitychange", function () {
     if (!document.hidden && again) refresh();

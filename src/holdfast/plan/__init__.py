@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         find_planned_line,
         find_problem,
         originals,
+        planned_line_at,
         planned_lines,
         read_lines,
         rows_of,
@@ -53,7 +54,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "files": (
                 "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
                 "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
-                "planned_lines read_lines rows_of"
+                "planned_line_at planned_lines read_lines rows_of"
             ),
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
@@ -93,6 +94,7 @@ __all__ = [
     "inputs_of",
     "models_of",
     "originals",
+    "planned_line_at",
     "planned_lines",
     "prepare",
     "read_lines",

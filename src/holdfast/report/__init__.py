@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         EventLine,
         ExportLine,
         ScoreLine,
+        conversation_of,
         export_lines,
         score_lines,
         with_events,
@@ -68,9 +69,13 @@ if TYPE_CHECKING:
         resolve_columns,
         value_text,
     )
-    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
+    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
+        AttemptStory,
+        KeyRecords,
         KeyStory,
+        ScoreStory,
+        StepStory,
         activity_of,
         attempts_of,
         collect,
@@ -132,14 +137,18 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
-                "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
+                "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events write_csv "
+                "write_jsonl"
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
                 "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
             ),
-            "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
-            "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
+            "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
+            "story": (
+                "AttemptStory KeyRecords KeyStory ScoreStory StepStory activity_of attempts_of collect judgings_of "
+                "scores_of"
+            ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
                 "report_table retry_lines short tokens"
@@ -158,6 +167,7 @@ __all__ = [
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
+    "AttemptStory",
     "Board",
     "CellName",
     "CellReport",
@@ -175,6 +185,7 @@ __all__ = [
     "GateVerdict",
     "Grid",
     "KeyFilter",
+    "KeyRecords",
     "KeyStory",
     "LeaderboardResult",
     "Measure",
@@ -185,9 +196,11 @@ __all__ = [
     "QuestionReader",
     "RunReport",
     "ScoreLine",
+    "ScoreStory",
     "ScorerReport",
     "Side",
     "SideAnswers",
+    "StepStory",
     "StoredSpec",
     "Table",
     "activity_of",
@@ -204,6 +217,7 @@ __all__ = [
     "compare_sides",
     "comparison_sentences",
     "content_text",
+    "conversation_of",
     "cost_lines",
     "cost_sentences",
     "cost_table",
@@ -232,6 +246,7 @@ __all__ = [
     "judge_level",
     "judges_of",
     "judgings_of",
+    "key_at",
     "leaderboards",
     "left_out_lines",
     "lines_of",

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         KeyRecords,
         KeyStory,
         ScoreStory,
+        StepOutline,
         StepStory,
         activity_of,
         attempts_of,
@@ -146,8 +147,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
             "story": (
-                "AttemptStory KeyRecords KeyStory ScoreStory StepStory activity_of attempts_of collect judgings_of "
-                "scores_of"
+                "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
+                "judgings_of scores_of"
             ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
@@ -200,6 +201,7 @@ __all__ = [
     "ScorerReport",
     "Side",
     "SideAnswers",
+    "StepOutline",
     "StepStory",
     "StoredSpec",
     "Table",

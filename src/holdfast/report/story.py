@@ -1,10 +1,11 @@
 """The whole story of one key, read from the journal: attempts with their steps, the answer, its scores.
 
-It contains only recorded facts. The texts of steps can be left out (`collect(…, texts=False)`) and read for a part of
-them (`with_texts`), because a sample may have many thousands of steps. A step is `replayed` if it was recorded before the process that ended the attempt
+It contains only recorded facts. A step is `replayed` if it was recorded before the process that ended the attempt
 began, otherwise `live`. Orphaned steps (recorded, but not requested again after a resume) are only counted per
 attempt, so a single step cannot be marked as orphaned. The structs are what `show RUN KEY --json` prints: fields are
 only ever added.
+
+A sample may have many thousands of steps. `KeyRecords` without texts is an outline of all; `with_texts` adds a part.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -269,6 +270,8 @@ class KeyRecords(msgspec.Struct):
     begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
     begun_again: list[str] = msgspec.field(default_factory=list)
     """When later processes resumed the run."""
+    resumed: list[Position] = msgspec.field(default_factory=list)
+    """Where the records of these resumes are."""
     texts: bool = True
     places: list[tuple[Position, int]] = msgspec.field(default_factory=list)
     """Where each step is, and its size in bytes."""
@@ -349,8 +352,11 @@ def collect(entries: Iterable[object], key: str, found: KeyRecords | None = None
         handler = _KEY_RECORDS.get(line.t) if line.k == key else _RUN_RECORDS.get(line.t)
         if handler is not None:
             handler(found, line)
+            position = Position(line.n, each.segment, each.offset)
             if line.t == _STEP:
-                found.places.append((Position(line.n, each.segment, each.offset), each.end - each.offset))
+                found.places.append((position, each.end - each.offset))
+            elif len(found.resumed) < len(found.begun_again):
+                found.resumed.append(position)
     return found
 
 

@@ -1,13 +1,16 @@
 """What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from holdfast.view.links import Links
+from holdfast.records import Key
+from holdfast.view.links import Links, path_part
 from holdfast.view.markup import Markup
 from holdfast.view.sources import NotFoundError, RunRef, Sources
+
+_DIGITS_MAX = 15
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -20,14 +23,24 @@ class PageRequest(msgspec.Struct, frozen=True):
     @property
     def run(self) -> RunRef:
         """The run that the address names."""
-        return RunRef(self.path["experiment"], self.path["run"], self.query.get("uid", ""), self.number("at"))
+        names = path_part(self.path["experiment"]), path_part(self.path["run"])
+        return RunRef(*names, self.query.get("uid", ""), self.number("at"))
+
+    @property
+    def key(self) -> str:
+        """The key that the address names. NotFoundError if it cannot be one."""
+        repeat = self.path.get("repeat", "1")
+        if not (repeat.isascii() and repeat.isdigit()) or len(repeat) > _DIGITS_MAX:
+            raise NotFoundError(f"{repeat[:40]!r} is not the number of a repeat")
+        task, model, sample = (path_part(self.path[name]) for name in ("task", "model", "sample"))
+        return str(Key(task, model, sample, int(repeat)))
 
     def number(self, name: str) -> int | None:
         """A whole number of the query; None if it is not given. NotFoundError if it is no number."""
         text = self.query.get(name, "")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
             raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
         return int(text)
 
@@ -54,3 +67,19 @@ class Page(msgspec.Struct, frozen=True):
     path: str
     load: Callable[[PageRequest], Any]
     render: Callable[[Any, Links], Body]
+
+
+class FileContent(msgspec.Struct, frozen=True):
+    """A file to send: its bytes, or pieces of them."""
+
+    content: bytes | Iterator[bytes]
+    type: str = "application/octet-stream"
+    name: str = ""
+    """The name to save it under. Empty: the browser shows it; only for texts and pictures of known types."""
+
+
+class FilePage(msgspec.Struct, frozen=True):
+    """An address that answers with a file. `load` runs in a thread."""
+
+    path: str
+    load: Callable[[PageRequest], FileContent]

@@ -1,10 +1,16 @@
 """The pages of the viewer. To add one, write a module with its data and its view, and add it to PAGES."""
 
 from holdfast.view.page import Page
-from holdfast.view.pages import run, runs
+from holdfast.view.pages import records, repeats, run, runs, sample
 
+_SAMPLE = "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}"
 PAGES: tuple[Page, ...] = (
     Page("/", runs.load, runs.render),
     Page("/runs/{experiment}/{run}", run.load, run.render),
+    Page(_SAMPLE, sample.load, sample.render),
+    Page(f"{_SAMPLE}/records", records.load_list, records.render_list),
+    Page(f"{_SAMPLE}/records/{{n}}", records.load_record, records.render_record),
+    Page(f"{_SAMPLE}/steps/{{n}}", records.load_request, records.render_request),
+    Page("/runs/{experiment}/{run}/repeats/{task}/{model}/{sample}", repeats.load, repeats.render),
 )
 """Every page; each has a JSON twin below `/api`."""

@@ -144,7 +144,7 @@ def call_blocks(calls: list[Any], place: TextPlace, pointer: str) -> Iterator[Ma
         at = f"{pointer}/{number}/function/arguments"
         yield h(
             "div",
-            h("span", f"calls {function.get('name')}", class_="tool"),
+            h("span", f"calls {function.get('name')}", class_="function"),
             text_block(arguments, place, at, "said code"),
         )
 

@@ -22,6 +22,7 @@ _MARKS_MAX = 240
 _LANES_MAX = 4
 _LEFT, _WIDTH, _RIGHT, _LANE, _GAP = 110, 1000, 90, 14, 12
 _SEGMENTS_SEARCHED = 8
+_SHOWN_SECONDS = 0.0005
 _AFTER_END = frozenset({"note", "score", "score.started", "segment", "anomaly"})
 """Records that other processes may write after the end of a run."""
 
@@ -206,6 +207,24 @@ def render_timeline(found: Timeline, key: str, ref: RunRef, links: Links) -> Mar
     )
 
 
+def timeline_legend(found: Timeline) -> Iterator[tuple[str, str]]:
+    """The colours that the figure has, each with its meaning."""
+    marks = [mark for life in found.lives for mark in life.marks]
+    kinds = {mark.what for mark in marks}
+    for class_, text, is_there in (
+        ("waited", "waited", any(mark.waited >= _SHOWN_SECONDS for mark in marks)),
+        ("lost", "failed", any(mark.lost or mark.failed for mark in marks)),
+        ("model", "steps" if "several" in kinds else "model", bool(kinds & {"model", "several"})),
+        ("tool", "tool", "tool" in kinds),
+        ("judge", "judge", "judge" in kinds),
+        ("other", "clock, chance", "other" in kinds),
+        ("replayed", "replayed", any(life.replayed for life in found.lives)),
+        ("kill", "the process ended first", any(life.killed for life in found.lives)),
+    ):
+        if is_there:
+            yield class_, text
+
+
 def _row(
     life: Life, lanes: Sequence[int], size: tuple[float, float, float], target: tuple[str, RunRef, Links]
 ) -> Iterator[Markup]:
@@ -255,7 +274,7 @@ def _drawn(mark: Mark, place: tuple[float, float, float], target: tuple[str, Run
 def mark_text(mark: Mark) -> str:
     """`request, record 7: 1.2 s, waited 0.3 s, sent 3 times`."""
     parts = [brief(mark.seconds)]
-    parts += [f"waited {brief(mark.waited)}"] if mark.waited >= 0.0005 else []
+    parts += [f"waited {brief(mark.waited)}"] if mark.waited >= _SHOWN_SECONDS else []
     parts += [f"sent {mark.tries} times, {brief(mark.lost)} in failed tries"] if mark.tries > 1 else []
     parts += ["failed"] if mark.failed else []
     return f"{mark.label}, record {mark.n}: {', '.join(parts)}"

@@ -18,7 +18,10 @@ from holdfast.view.texts import CUT_CHARACTERS, as_json
 from holdfast.view.transcript import find_key, open_reader, read_outline
 
 _WINDOW = 100
-_WHY = "Everything that this sample's page shows comes from these records. Each checksum was verified just now."
+_WHY = (
+    "Everything that this sample's page shows comes from these records; those of type run.resumed belong to the whole "
+    "run. Each checksum was verified just now."
+)
 _RAW_HINT = "record_raw: true in the spec also keeps the server's own response."
 _step = FactDecoder(Step)
 

@@ -13,7 +13,7 @@ from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.steps import StepFrame, attempt_block
+from holdfast.view.pages.steps import StepFrame, attempt_block, time_range
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.texts import (
     TextPlace,
@@ -29,6 +29,7 @@ from holdfast.view.timeline import (
     Timeline,
     make_timeline,
     render_timeline,
+    timeline_legend,
     unfinished_processes,
     why_processes_ended,
 )
@@ -140,7 +141,7 @@ def render(found: SampleView, links: Links) -> Body:
     parts = [
         h("div", _title(found, links), id="head", data_live=True),
         h("section", _question(story, place), id="question"),
-        h("section", _answer(story, place), id="answer", data_live=True),
+        h("section", _answer(story, place), id="answer", class_="pair", data_live=True),
         h("section", list(_scores(found, place)), id="scores", data_live=True),
         _form(found, links.editing, links) if links.editing is not None and found.ref.at is None else None,
         h("section", list(_timeline(found, links)), id="timeline", data_live=True),
@@ -189,7 +190,9 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         ("cost", dollars(sum(cost)) if cost else ""),
         ("records", h("a", counted(found.records, "record"), href=records)),
     ]
-    yield facts([(name, value) for name, value in pairs if value])
+    yield h(
+        "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"
+    )
 
 
 def _question(story: KeyStory, place: TextPlace) -> Iterator[Child]:
@@ -205,9 +208,6 @@ def _question(story: KeyStory, place: TextPlace) -> Iterator[Child]:
         ]
     else:
         yield h("p", "The question is not recorded.", class_="quiet")
-    if story.target is not None:
-        yield h("h2", "Target")
-        yield h("div", value_block(story.target, place, "/target"), class_="panel target")
     if story.row:
         rows = [
             h("tr", h("th", name, scope="row"), h("td", value_block(value, place, f"/row/{escape_pointer(name)}")))
@@ -227,7 +227,16 @@ def escape_pointer(name: str) -> str:
 
 
 def _answer(story: KeyStory, place: TextPlace) -> Iterator[Child]:
-    yield h("h2", "Answer")
+    if story.target is not None:
+        yield h(
+            "div",
+            h("h2", "Target"),
+            h("div", value_block(story.target, place, "/target"), class_="panel target"),
+        )
+    yield h("div", h("h2", "Answer"), list(_answer_parts(story, place)))
+
+
+def _answer_parts(story: KeyStory, place: TextPlace) -> Iterator[Child]:
     if story.answer is not None:
         body = text_block(story.answer.text, place.at(story.answered), "/answer/text")
         yield h("div", body, class_="panel")
@@ -336,16 +345,7 @@ def _timeline(found: SampleView, links: Links) -> Iterator[Child]:
         return
     yield h("h2", "Timeline")
     legend = [
-        h("span", h("i", "", class_=f"key {class_}"), f" {text}")
-        for class_, text in (
-            ("waited", "waited"),
-            ("lost", "failed tries"),
-            ("model", "model"),
-            ("tool", "tool"),
-            ("judge", "judge"),
-            ("replayed", "replayed"),
-            ("kill", "process ended early"),
-        )
+        h("span", h("i", "", class_=f"key {class_}"), f" {text}") for class_, text in timeline_legend(found.timeline)
     ]
     yield h("figure", h("div", figure, class_="scroll"), h("figcaption", legend, class_="legend"))
     if len(found.timeline.lives) > 1 or any(life.killed for life in found.timeline.lives):
@@ -353,13 +353,12 @@ def _timeline(found: SampleView, links: Links) -> Iterator[Child]:
 
 
 def _life_text(life: Life) -> str:
-    times = " to ".join(at[11:19] for at in dict.fromkeys((life.began, life.ended)) if at)
     parts = [
         f"{counted(life.replayed, 'step')} replayed" if life.replayed else "",
         f"{counted(life.steps, 'step')} recorded",
     ]
     end = {"killed": "killed before the sample was finished", "running": "running"}.get(life.end, life.end)
-    return f"Process {life.process}, {life.began[:10]} {times}: {', '.join(filter(None, parts))}; {end}."
+    return f"Process {life.process}, {time_range(life.began, life.ended)}: {', '.join(filter(None, parts))}; {end}."
 
 
 def _steps(found: SampleView, place: TextPlace) -> Iterator[Child]:

@@ -17,6 +17,10 @@ from holdfast.view.texts import (
     value_block,
 )
 
+_USUAL = ("", "stop", "tool_calls", "end_turn", "tool_use")
+"""Finish reasons that need no mention."""
+_INLINE_CHARACTERS = 160
+
 
 class StepFrame(msgspec.Struct, frozen=True):
     """What the steps of a sample need besides their own facts."""
@@ -30,7 +34,7 @@ def attempt_block(title: str, attempt: AttemptStory, frame: StepFrame) -> Markup
     """An attempt with those of its steps that this page shows; None if it shows none of them."""
     if not attempt.steps and attempt.turns and attempt.failure is None and not attempt.begun:
         return None
-    times = " to ".join(at[:19].replace("T", " ") for at in dict.fromkeys((attempt.began, attempt.ended)) if at)
+    times = time_range(attempt.began, attempt.ended)
     return h(
         "section",
         h(
@@ -45,6 +49,14 @@ def attempt_block(title: str, attempt: AttemptStory, frame: StepFrame) -> Markup
         _failure(attempt, frame),
         class_="attempt",
     )
+
+
+def time_range(began: str, ended: str) -> str:
+    """Two times, to the second; the date only once."""
+    first, last = began[:19].replace("T", " "), ended[:19].replace("T", " ")
+    if not last or first == last:
+        return first
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last}"
 
 
 def _totals(attempt: AttemptStory) -> Iterator[str]:
@@ -64,9 +76,12 @@ def _failure(attempt: AttemptStory, frame: StepFrame) -> Markup | None:
     if failure is None:
         return None
     again = "" if attempt.final else " Another attempt follows."
+    last = attempt.steps[-1].failure if attempt.steps else None
+    is_shown = last is not None and last.message == failure.message
+    text: list[Child] = [] if is_shown else [h("strong", f"{failure.kind}: "), failure.message[:2000]]
     return h(
         "div",
-        h("p", h("strong", f"{failure.kind}: "), failure.message[:2000], again, class_="problem"),
+        h("p", text, again, class_="problem" if text else "quiet") if text or again else None,
         h("details", h("summary", "where"), h("pre", failure.detail[:20_000])) if failure.detail else None,
     )
 
@@ -108,21 +123,20 @@ def step_block(step: StepStory, calls: Sequence[StepStory], frame: StepFrame) ->
 
 
 def _head(step: StepStory, frame: StepFrame) -> Markup:
-    place = frame.place
+    place, links = frame.place, frame.place.links
     what = f"turn {step.turn}" if step.kind == "generate" else step.called.tool if step.called else step.kind
     role = f"role {step.role}" if step.role else ""
-    tags = [h("span", text, class_="tag") for text in (role, step.how if step.how != "live" else "") if text]
     return h(
         "header",
         h("strong", what),
-        tags,
+        [h("span", text, class_="tag") for text in (role, step.how if step.how != "live" else "") if text],
         h("span", " · ".join(filter(None, _facts(step))), class_="quiet"),
         h(
-            "a",
-            f"#{step.n}",
-            href=place.links.sample(place.ref, place.key, step.n),
+            "span",
+            h("a", "record", href=links.below_sample(place.ref, place.key, f"records/{step.n}")),
+            " ",
+            h("a", f"#{step.n}", href=links.sample(place.ref, place.key, step.n), title="Link to this step"),
             class_="permalink",
-            title=f"Link to this step, record {step.n}",
         ),
     )
 
@@ -143,7 +157,7 @@ def _facts(step: StepStory) -> Iterator[str]:
     if step.usage.tokens:
         yield tokens(step.usage)
     yield dollars(step.dollars) if step.dollars is not None else ""
-    yield f"finish reason {step.finish_reason}" if step.finish_reason not in ("", "stop") else ""
+    yield f"finish reason {step.finish_reason}" if step.finish_reason not in _USUAL else ""
 
 
 def _request(step: StepStory, calls: Sequence[StepStory], place: TextPlace, frame: StepFrame) -> Iterator[Child]:
@@ -185,7 +199,10 @@ def _request(step: StepStory, calls: Sequence[StepStory], place: TextPlace, fram
 
 def _call(step: StepStory, place: TextPlace) -> Iterator[Child]:
     if step.called is not None:
-        yield text_block(as_json(step.called.arguments), place, "/called/arguments", "said code")
+        arguments = msgspec.json.encode(step.called.arguments).decode()
+        if len(arguments) > _INLINE_CHARACTERS:
+            arguments = as_json(step.called.arguments)
+        yield text_block(arguments, place, "/called/arguments", "said code")
     if step.cancelled:
         yield h("p", "cancelled by the solver", class_="quiet")
     elif step.failure is not None:
@@ -199,19 +216,16 @@ def _call(step: StepStory, place: TextPlace) -> Iterator[Child]:
         )
 
 
-def _raw(step: StepStory, place: TextPlace) -> Markup:
-    """Links to the request as a whole and to the record; with a script the first opens in place."""
-    links = place.links
-    record = h("a", f"record {step.n}", href=links.below_sample(place.ref, place.key, f"records/{step.n}"))
+def _raw(step: StepStory, place: TextPlace) -> Markup | None:
+    """The request as a whole and its response. With a script they open in place."""
     if step.kind != "generate":
-        return h("p", record, class_="quiet raw")
-    address = links.below_sample(place.ref, place.key, f"steps/{step.n}")
-    whole = h("a", "the whole request and response", href=address)
+        return None
+    address = place.links.below_sample(place.ref, place.key, f"steps/{step.n}")
     return h(
         "details",
         h("summary", "request and response"),
-        h("p", whole, " · ", record),
+        h("p", h("a", "on a page of their own", href=address)),
         id=f"raw-{step.n}",
         class_="raw",
-        data_load=None if links.is_static else address,
+        data_load=None if place.links.is_static else address,
     )

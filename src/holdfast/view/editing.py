@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from holdfast.errors import HoldfastError
-from holdfast.runs.requests import set_score
-from holdfast.runs.scoring import Edit
 from holdfast.view.access import Access
-from holdfast.view.links import Links
+from holdfast.view.links import Editing, Links
 from holdfast.view.page import PageRequest
 
 FIELDS = ("scorer", "value", "reason", "author", "evaluation")
@@ -23,6 +21,13 @@ _BYTES_MAX = 100_000
 
 class RefusedError(HoldfastError):
     """A write that is not allowed."""
+
+
+def editing_with(access: Access) -> Editing:
+    """What forms need, with the user of this process as the author."""
+    from holdfast.runs.scoring import find_author
+
+    return Editing(access.form_token, find_author())
 
 
 async def save_score(request: web.Request, page: PageRequest, access: Access, links: Links) -> str:
@@ -43,6 +48,9 @@ async def save_score(request: web.Request, page: PageRequest, access: Access, li
 
 
 def _save(page: PageRequest, fields: Mapping[str, str]) -> None:
+    from holdfast.runs.requests import set_score  # imported late: most viewers never write
+    from holdfast.runs.scoring import Edit
+
     with page.sources.open(page.run) as run:
         place = run.place
     given = {name: fields.get(name, "") for name in FIELDS}

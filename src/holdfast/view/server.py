@@ -18,13 +18,12 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.runs.scoring import find_author
 from holdfast.view.access import Access
-from holdfast.view.editing import SCORES, RefusedError, save_score
+from holdfast.view.editing import SCORES, RefusedError, editing_with, save_score
 from holdfast.view.events import EventStreams
 from holdfast.view.files import FILES
 from holdfast.view.layout import render_page
-from holdfast.view.links import Editing, Links
+from holdfast.view.links import Links
 from holdfast.view.markup import h
 from holdfast.view.page import Body, FileContent, FilePage, Page, PageRequest
 from holdfast.view.pages import PAGES
@@ -54,7 +53,7 @@ class Viewer:
         self._access = access
         self._links = Links()
         if edit:
-            self._links.editing = Editing(access.form_token, find_author())
+            self._links.editing = editing_with(access)
         self._pool = ThreadPoolExecutor(_THREADS, "holdfast-view")
         self._streams = EventStreams(sources, self._pool)
 

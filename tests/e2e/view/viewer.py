@@ -58,7 +58,7 @@ class Viewer(NamedTuple):
 @contextmanager
 def viewing(store: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Viewer]:
     """The command `view` on a store, ended with the block."""
-    arguments = ("view", store, "--port", "0", "--no-open", *options)
+    arguments: tuple[str | Path, ...] = ("view", store, "--port", "0", "--no-open", *options)
     state = {"XDG_STATE_HOME": str(store.parent / "state"), "USER": "tester", **(env or {})}
     process = start(*arguments, cwd=store.parent, env=state, fresh=True)
     try:

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.journal import Position, Reader
-from holdfast.report import KeyRecords, StepOutline
+from holdfast.report import KeyRecords, StepOutline, StepStory
 from holdfast.runs import Run
 from holdfast.view import transcript
 from holdfast.view.sources import ViewedRun
@@ -51,7 +51,8 @@ def viewed(run: Run) -> Iterator[ViewedRun]:
 
 def test_windows_together_are_the_whole_sample(run: Run, viewed: ViewedRun) -> None:
     whole = run.show(KEY)
-    steps, step = [], None
+    steps: list[StepStory] = []
+    step: int | None = None
     while True:
         found = load_transcript(viewed, KEY, "", step)
         (attempt,) = found.story.attempts
@@ -119,7 +120,8 @@ def records(sizes: list[int]) -> KeyRecords:
 
 def test_large_records_make_short_windows_that_still_cover_everything() -> None:
     found = records([5_000_000] * 7)
-    seen, step = [], None
+    seen: list[int] = []
+    step: int | None = None
     while True:
         shown, window = choose_window(found, range(7), step)
         seen += shown

@@ -53,7 +53,12 @@ def page(browser: Any, viewer: Viewer) -> Iterator[Any]:
     """A page that may not run anything hostile, report a violation, or ask another server."""
     context = browser.new_context()
     found, wrong = context.new_page(), list[str]()
-    found.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+
+    def refuse(dialog: Any) -> None:
+        wrong.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    found.on("dialog", refuse)
     found.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     found.on("pageerror", lambda error: wrong.append(str(error)))
     found.on(

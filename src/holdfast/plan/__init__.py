@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         find_data_line,
         find_planned_line,
         find_problem,
+        find_sample_line,
         originals,
         planned_line_at,
         planned_lines,
@@ -53,8 +54,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
-                "planned_line_at planned_lines read_lines rows_of"
+                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem find_sample_line "
+                "originals planned_line_at planned_lines read_lines rows_of"
             ),
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
@@ -91,6 +92,7 @@ __all__ = [
     "find_data_line",
     "find_planned_line",
     "find_problem",
+    "find_sample_line",
     "inputs_of",
     "models_of",
     "originals",

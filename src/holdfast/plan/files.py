@@ -246,6 +246,13 @@ def find_planned_line(run: str, cell: Cell, key: str) -> "PlanLine | None":
     return None if line is None else _plan_line.decode(line)
 
 
+def find_sample_line(run: str, cell: Cell, sample: str) -> "PlanLine | None":
+    """The line of the first repeat of a sample in a cell. `sample`: the key without its repeat."""
+    wanted = b'"k":' + msgspec.json.encode(f"{sample}/").removesuffix(b'"')
+    line = find_line(plan_path(run, cell.block), cell.plan_at, wanted)
+    return None if line is None else _plan_line.decode(line)
+
+
 def planned_line_at(run: str, cell: Cell, o: int) -> "PlanLine | None":
     """The line of an ordinal in the plan of a cell's block; None if it has none."""
     line = find_numbered_line(plan_path(run, cell.block), cell.plan_at, "o", o)

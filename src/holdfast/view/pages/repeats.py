@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, blob_size
-from holdfast.plan import planned_line_at
+from holdfast.plan import find_sample_line, planned_line_at
 from holdfast.records import Cell, Failure, Usage, parse_key
 from holdfast.report import QuestionReader, StoredSpec, dollars, duration, find_planned, tokens
 from holdfast.report.costs import used_dollars
@@ -49,8 +49,7 @@ class RepeatView(msgspec.Struct, frozen=True):
 class ModelRepeats(msgspec.Struct, frozen=True):
     model: str
     repeats: list[RepeatView]
-    total: int
-    """How many repeats are planned; not all are shown if there are very many."""
+    """The first ones, if there are very many."""
 
 
 class RepeatsView(msgspec.Struct, frozen=True):
@@ -79,10 +78,11 @@ def load(request: PageRequest) -> RepeatsView:
         if first is None:
             raise NotFoundError(f"{run.run_id} has no sample {key!r}")
         models = list(dict.fromkeys([own.model, *(cell.model for cell in cells)]))[:_MODELS_MAX]
-        read = [
-            _of_model(run, reader, [cell for cell in cells if cell.model == model], str(own._replace(model=model)))
-            for model in models
-        ]
+        offset = first.o - next(cell.first for cell in named if cell.first <= first.o < cell.first + cell.count)
+        read = []
+        for model in models:
+            sample = str(own._replace(model=model)).rpartition("/")[0]
+            read.append(_of_model(run, reader, [cell for cell in cells if cell.model == model], sample, offset))
         counted = _with_equals([each for each in read if each is not None])
         asked = QuestionReader(run.place.folder, run.index.story.spec).of(own.task, first.data)
         size_of = partial(blob_size, run.place.folder)
@@ -109,30 +109,29 @@ def _with_equals(models: list[ModelRepeats]) -> list[ModelRepeats]:
     return found
 
 
-def _of_model(run: ViewedRun, reader: Reader, cells: list[Cell], key: str) -> ModelRepeats | None:
-    """All repeats of a sample of one model. They are neighbours in the plan; an extension may have added more."""
-    sample = key.rpartition("/")[0]
+def _of_model(run: ViewedRun, reader: Reader, cells: list[Cell], sample: str, offset: int) -> ModelRepeats | None:
+    """All repeats of a sample of one model, which are neighbours in the plan; an extension may have added more.
+    `offset`: where the sample probably is in a cell, because it is there in another.
+    """
     found: list[RepeatView] = []
-    total = 0
     for cell in cells:
-        planned = find_planned(run.place.folder, [cell], key) or _first_in(run, cell, sample)
-        if planned is None:
-            continue
-        o = planned.o
-        rows = run.index.rows_around(o)
-        while o < cell.first + cell.count:
-            line = planned_line_at(run.place.folder, cell, o) if len(found) < _REPEATS_MAX else None
+        o = _first_ordinal(run, cell, sample, cell.first + offset)
+        rows = run.index.rows_around(o) if o is not None else {}
+        while o is not None and len(found) < _REPEATS_MAX:
+            line = planned_line_at(run.place.folder, cell, o) if o < cell.first + cell.count else None
             if line is None or line.k.rpartition("/")[0] != sample:
                 break
             found.append(_repeat(run, reader, line.k, rows.get(o)))
-            o, total = o + 1, total + 1
-    return ModelRepeats(parse_key(key).model, found, total) if found else None
+            o += 1
+    return ModelRepeats(parse_key(f"{sample}/1").model, found) if found else None
 
 
-def _first_in(run: ViewedRun, cell: Cell, sample: str) -> Any:
-    """The first repeat of a sample in a cell that an extension has added."""
-    rows = (f"{sample}/{number}" for number in range(2, _REPEATS_MAX))
-    return next((found for key in rows if (found := find_planned(run.place.folder, [cell], key))), None)
+def _first_ordinal(run: ViewedRun, cell: Cell, sample: str, guess: int) -> int | None:
+    """The first repeat of a sample in a cell."""
+    line = planned_line_at(run.place.folder, cell, guess) if guess < cell.first + cell.count else None
+    if line is None or line.k != f"{sample}/1":
+        line = find_sample_line(run.place.folder, cell, sample)
+    return None if line is None else line.o
 
 
 def _repeat(run: ViewedRun, reader: Reader, key: str, row: AnswerRow | None) -> RepeatView:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.journal import BlobError, read_pieces
 from holdfast.records import parse_key
 from holdfast.report import QuestionReader
-from holdfast.view.page import FileContent, FilePage, PageRequest
+from holdfast.view.page import FilePage, FileReply, PageRequest
 from holdfast.view.pages.records import find_record
 from holdfast.view.sources import NotFoundError
 from holdfast.view.transcript import find_key, open_reader
@@ -34,7 +34,7 @@ def image_type(beginning: bytes) -> str:
     return "image/webp" if beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP" else ""
 
 
-def load_blob(request: PageRequest) -> FileContent:
+def load_blob(request: PageRequest) -> FileReply:
     """A stored file by its digest."""
     digest = request.path["digest"]
     if not _DIGEST.fullmatch(digest):
@@ -47,7 +47,7 @@ def load_blob(request: PageRequest) -> FileContent:
         raise NotFoundError(str(error)) from error
     shown = image_type(first)
     name = "" if shown else file_name(request.query.get("name", ""), digest[:16])
-    return FileContent(_verified(first, pieces), shown or "application/octet-stream", name)
+    return FileReply(_verified(first, pieces), shown or "application/octet-stream", name)
 
 
 def _verified(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ def file_name(wanted: str, otherwise: str) -> str:
     return name[:100] or otherwise
 
 
-def load_story(request: PageRequest) -> FileContent:
+def load_story(request: PageRequest) -> FileReply:
     """The whole sample, as `show RUN KEY --json` prints it."""
     key = request.key
     with request.sources.open(request.run) as run:
@@ -73,20 +73,20 @@ def load_story(request: PageRequest) -> FileContent:
         content = msgspec.json.encode(run.show(key, request.query.get("evaluation", "")))
     parts = parse_key(key)
     name = file_name(f"{parts.task}-{parts.model}-{parts.sample_id}-{parts.repeat}".replace("/", "_"), "sample")
-    return FileContent(content, "application/json", f"{name}.json")
+    return FileReply(content, "application/json", f"{name}.json")
 
 
-def load_line(request: PageRequest) -> FileContent:
+def load_line(request: PageRequest) -> FileReply:
     """A record as it is stored: one line of JSON with its checksum."""
     with request.sources.open(request.run) as run, open_reader(run) as reader:
         entry = find_record(run, reader, request.key, request.path["n"])
     line = entry.line
     head = msgspec.json.encode({"n": line.n, "at": line.at, "t": line.t, **({} if line.k is None else {"k": line.k})})
     content = b'%b,"d":%b,"x":"%b"}\n' % (head[:-1], bytes(line.d), line.x.encode())
-    return FileContent(content, "application/json", f"record-{line.n}.json")
+    return FileReply(content, "application/json", f"record-{line.n}.json")
 
 
-def load_text(request: PageRequest) -> FileContent:
+def load_text(request: PageRequest) -> FileReply:
     """One text of a record, or of the row: see `Links.text`."""
     key, number, pointer = request.key, request.query.get("record", "0"), request.query.get("pointer", "")
     with request.sources.open(request.run) as run:
@@ -99,7 +99,7 @@ def load_text(request: PageRequest) -> FileContent:
                 data = msgspec.json.decode(find_record(run, reader, key, number).line.d)
     value = _resolve(data, pointer)
     text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return FileContent(text.encode("utf-8", "backslashreplace"), _TEXT)
+    return FileReply(text.encode("utf-8", "backslashreplace"), _TEXT)
 
 
 def _resolve(data: Any, pointer: str) -> Any:

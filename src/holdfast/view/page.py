@@ -69,7 +69,7 @@ class Page(msgspec.Struct, frozen=True):
     render: Callable[[Any, Links], Body]
 
 
-class FileContent(msgspec.Struct, frozen=True):
+class FileReply(msgspec.Struct, frozen=True):
     """A file to send: its bytes, or pieces of them."""
 
     content: bytes | Iterator[bytes]
@@ -82,4 +82,4 @@ class FilePage(msgspec.Struct, frozen=True):
     """An address that answers with a file. `load` runs in a thread."""
 
     path: str
-    load: Callable[[PageRequest], FileContent]
+    load: Callable[[PageRequest], FileReply]

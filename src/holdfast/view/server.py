@@ -19,13 +19,13 @@ from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
 from holdfast.view.access import Access
-from holdfast.view.editing import SCORES, RefusedError, editing_with, save_score
 from holdfast.view.events import EventStreams
 from holdfast.view.files import FILES
+from holdfast.view.hand_scores import SCORES, RefusedError, editing_with, save_score
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
 from holdfast.view.markup import h
-from holdfast.view.page import Body, FileContent, FilePage, Page, PageRequest
+from holdfast.view.page import Body, FilePage, FileReply, Page, PageRequest
 from holdfast.view.pages import PAGES
 from holdfast.view.sources import NotFoundError, Sources
 
@@ -87,7 +87,7 @@ class Viewer:
     async def _send(self, file: FilePage, request: web.Request) -> web.StreamResponse:
         """A file. Its pieces are read in threads; an error in the middle cuts the connection."""
         try:
-            found: FileContent = await self._run(file.load, self._request(request))
+            found: FileReply = await self._run(file.load, self._request(request))
         except (HoldfastError, OSError) as error:
             return self._show_problem(error)
         headers = {**self._access.headers(), "Content-Type": found.type}

@@ -26,7 +26,7 @@ _RAW_HINT = "record_raw: true in the spec also keeps the server's own response."
 _step = FactDecoder(Step)
 
 
-class Frame(msgspec.Struct, frozen=True):
+class KeyFrame(msgspec.Struct, frozen=True):
     """What every page about records says of the run."""
 
     ref: RunRef
@@ -36,7 +36,7 @@ class Frame(msgspec.Struct, frozen=True):
     live: bool
 
     @classmethod
-    def of(cls, run: ViewedRun, ref: RunRef, key: str) -> "Frame":
+    def of(cls, run: ViewedRun, ref: RunRef, key: str) -> "KeyFrame":
         return cls(ref, key, run.status(), run.durability(), run.is_live)
 
     def body(self, title: str, content: Markup) -> Body:
@@ -68,7 +68,7 @@ class RecordFacts(msgspec.Struct, frozen=True):
 
 
 class RecordList(msgspec.Struct, frozen=True):
-    frame: Frame
+    frame: KeyFrame
     total: int
     first: int
     """Counted from 1."""
@@ -80,7 +80,7 @@ class RecordList(msgspec.Struct, frozen=True):
 
 
 class RecordView(msgspec.Struct, frozen=True):
-    frame: Frame
+    frame: KeyFrame
     facts: RecordFacts
     data: msgspec.Raw
 
@@ -88,7 +88,7 @@ class RecordView(msgspec.Struct, frozen=True):
 class RequestView(msgspec.Struct, frozen=True):
     """A step's request as it was sent, with all messages, and its response."""
 
-    frame: Frame
+    frame: KeyFrame
     facts: RecordFacts
     messages: list[Message]
     params: dict[str, Any]
@@ -107,7 +107,7 @@ def load_list(request: PageRequest) -> RecordList:
         window = positions[first : first + _WINDOW]
         found = [_facts(entry) for each in window if (entry := _read(reader, each)) is not None]
         return RecordList(
-            Frame.of(run, request.run, key),
+            KeyFrame.of(run, request.run, key),
             len(numbers),
             first + 1,
             found,
@@ -120,7 +120,7 @@ def load_list(request: PageRequest) -> RecordList:
 def load_record(request: PageRequest) -> RecordView:
     with request.sources.open(request.run) as run, open_reader(run) as reader:
         entry = find_record(run, reader, request.key, request.path["n"])
-        return RecordView(Frame.of(run, request.run, request.key), _facts(entry), msgspec.Raw(bytes(entry.line.d)))
+        return RecordView(KeyFrame.of(run, request.run, request.key), _facts(entry), msgspec.Raw(bytes(entry.line.d)))
 
 
 def load_request(request: PageRequest) -> RequestView:
@@ -143,7 +143,7 @@ def load_request(request: PageRequest) -> RequestView:
         filled = asked.filled(needed)
         is_raw = answer is not None and answer.raw is not None
         return RequestView(
-            Frame.of(run, request.run, key),
+            KeyFrame.of(run, request.run, key),
             _facts(entry),
             messages[:-1] if answer is not None and messages else messages,
             filled.params,

@@ -8,7 +8,17 @@ import msgspec
 
 from holdfast.journal import blob_size
 from holdfast.records import parse_key
-from holdfast.report import KeyStory, ScoreStory, counted, dollars, find_planned, key_at, tokens, without_scorer_name
+from holdfast.report import (
+    AttemptStory,
+    KeyStory,
+    ScoreStory,
+    counted,
+    dollars,
+    find_planned,
+    key_at,
+    tokens,
+    without_scorer_name,
+)
 from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
@@ -80,7 +90,7 @@ def load(request: PageRequest) -> SampleView:
             ended = why_processes_ended(reader, found.records.resumed, unfinished_processes(found.records))
         story = found.story
         listed = [each for attempt in story.attempts for each in attempt.steps]
-        listed += [each for judging in story.judgings for each in judging.told.steps]
+        listed += [each for _, attempt in _judgings(story) for each in attempt.steps]
         size_of = partial(blob_size, run.place.folder)
         texts = [(each.messages, each.value) for each in listed]
         current = next((each.evaluation for each in story.scores if each.current), run.index.story.evaluation)
@@ -402,16 +412,20 @@ def _to(place: TextPlace, step: int) -> str:
 
 def _judges(found: SampleView, place: TextPlace) -> Iterator[Child]:
     story = found.story
-    blocks = []
-    for each in story.judgings:
-        title = f"Judges of {each.name or each.evaluation}"
-        title += f", attempt {each.told.attempt}" if each.told.attempt > 1 else ""
-        blocks.append(attempt_block(title, each.told, _frame(found, place)))
+    blocks = [attempt_block(title, attempt, _frame(found, place)) for title, attempt in _judgings(story)]
     if not any(blocks):
         return
     yield h("h2", "Judges")
     yield _window_links(found.judges, place, story)
     yield blocks
+
+
+def _judgings(story: KeyStory) -> Iterator[tuple[str, AttemptStory]]:
+    """Attempts at scoring with judges, each with its title."""
+    for each in story.judgings:
+        attempt = each.told
+        again = f", attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+        yield f"Judges of {each.name or each.evaluation}{again}", attempt
 
 
 def _rest(found: SampleView, place: TextPlace) -> Markup:

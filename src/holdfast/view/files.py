@@ -4,14 +4,16 @@ A stored file is shown only if its first bytes are those of a picture of a known
 browser. What it is called or claims to be decides nothing. Each read is verified: a damaged file is an error.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from holdfast.journal import BlobError, read_pieces
-from holdfast.records import parse_key
+from holdfast.errors import DamagedError
+from holdfast.journal import BlobError, blob_size, read_pieces
+from holdfast.records import Reference, parse_key
 from holdfast.report import QuestionReader
 from holdfast.view.page import FilePage, FileReply, PageRequest
 from holdfast.view.pages.records import find_record
@@ -19,6 +21,7 @@ from holdfast.view.sources import NotFoundError
 from holdfast.view.transcript import find_key, open_reader
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_BYTES = "application/octet-stream"
 _TEXT = "text/plain; charset=utf-8"
 _SAMPLE = "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}"
 
@@ -40,20 +43,23 @@ def load_blob(request: PageRequest) -> FileReply:
     if not _DIGEST.fullmatch(digest):
         raise NotFoundError("that is not the digest of a file")
     with request.sources.open(request.run) as run:
-        pieces = read_pieces(run.place.folder, digest)
-    try:
-        first = next(pieces, b"")
+        folder = run.place.folder
+    if blob_size(folder, str(Reference(digest, _BYTES))) is None:
+        raise NotFoundError(f"{request.run.run_id} has no file {digest}")
+    pieces = read_pieces(folder, digest)
+    try:  # the second piece too: a file of one piece is verified before anything of it is sent
+        first, second = next(pieces, b""), next(pieces, b"")
     except BlobError as error:
-        raise NotFoundError(str(error)) from error
+        raise DamagedError(str(error)) from error
     shown = image_type(first)
     name = "" if shown else file_name(request.query.get("name", ""), digest[:16])
-    return FileReply(_verified(first, pieces), shown or "application/octet-stream", name)
+    return FileReply(_verified(first, second, pieces), shown or _BYTES, name)
 
 
-def _verified(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _verified(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     """All pieces, the last one only after the digest has been checked: a damaged file never looks whole."""
     held = first
-    for piece in rest:
+    for piece in itertools.chain([second] if second else [], rest):
         yield held
         held = piece
     yield held
@@ -110,7 +116,7 @@ def _resolve(data: Any, pointer: str) -> Any:
             data = data[name]
         elif isinstance(data, dict) and name == "reasoning_content" and "reasoning" in data:  # of another server
             data = data["reasoning"]
-        elif isinstance(data, list) and name.isascii() and name.isdigit() and int(name[:9]) < len(data):
+        elif isinstance(data, list) and name in map(str, range(len(data))):
             data = data[int(name)]
         else:
             raise NotFoundError("there is no such text in this record")

@@ -38,7 +38,10 @@ async def save_score(request: web.Request, page: PageRequest, access: Access, li
         raise RefusedError("scores cannot be set here; start the viewer with --edit")
     if request.content_length is not None and request.content_length > _BYTES_MAX:
         raise RefusedError("the form is too large")
-    form = await request.post()
+    try:
+        form = await request.post()
+    except (ValueError, LookupError) as error:  # not text, or in an unknown encoding
+        raise RefusedError("the form cannot be read") from error
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
     if not access.allows_write(request, fields.get("form_token", "")):
         raise RefusedError("this form is not of this server, or is from before its restart; open the page again")

@@ -158,7 +158,7 @@ def _mark(recorded: tuple[int, str, int, Step | StepOutline], start: float) -> M
 
 
 def _joined(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """At most so many marks that they can be told apart: neighbours are drawn as one."""
+    """Not more marks than a reader can distinguish: neighbours are drawn as one."""
     size = -(-len(marks) // _MARKS_MAX) or 1
     for at in range(0, len(marks), size):
         several = marks[at : at + size]

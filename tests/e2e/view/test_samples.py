@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -237,7 +238,14 @@ def test_texts_are_found_by_record_and_pointer_and_nothing_else_is(stage: Stage)
     assert stage.viewer.get(links.text(REF, KEY, answered, "/answer/text")).text == f"done after {TURNS}"
     name = EVIL.replace("/", "~1")
     assert stage.viewer.get(links.text(REF, KEY, 0, f"/row/{name}")).text == EVIL
-    for n, pointer in ((answered, "/answer/nothing"), (answered, "/answer/text/0"), (10**9, ""), (0, "/row/0")):
+    assert stage.viewer.get(links.text(REF, KEY, answered, "")).json()["answer"]["text"] == f"done after {TURNS}"
+    for n, pointer in (
+        (answered, "/answer/nothing"),
+        (answered, "/answer/tool_calls/000000000000"),
+        (answered, "/answer/text/0"),
+        (10**9, ""),
+        (0, "/row/0"),
+    ):
         assert stage.viewer.get(links.text(REF, KEY, n, pointer)).status == 404
 
 
@@ -375,6 +383,25 @@ def test_an_earlier_record_shows_the_sample_as_it_was(stage: Stage) -> None:
     assert f"as it was after record {step}" in page.text
     assert "There is no answer yet." in page.text
     assert all("at=" in each for each in page.addresses() if "/samples/" in each)
+
+
+def test_a_damaged_file_is_an_error_and_a_damaged_run_says_so(stage: Stage, tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    shutil.copytree(stage.store, store)
+    (blob,) = [each for each in (store / "agents" / "r" / "blobs").iterdir() if each.read_bytes() == PIXEL]
+    blob.write_bytes(PIXEL[:-1] + b"!")
+    journal = max((store / "agents" / "r" / "journal").iterdir(), key=lambda each: each.stat().st_size)
+    content = bytearray(journal.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    journal.write_bytes(content)
+    with viewing(store) as viewer:
+        reply = viewer.get(f"/runs/agents/r/blobs/{blob.name}")
+        assert reply.status == 422
+        assert "is damaged" in reply.text
+        reply = viewer.get("/runs/agents/r/samples/t/other/s0/1")
+        assert reply.status == 200
+        assert 'class="problem"' in reply.text
+        assert viewer.get("/api/runs/agents/r/samples/t/other/s0/1").json()["damage"]
 
 
 @pytest.mark.parametrize("path", ["", "/records", "/records/5", "/steps/5", "/story.json", "/text", "/records/5/line"])

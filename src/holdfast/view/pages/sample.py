@@ -79,6 +79,8 @@ class SampleView(msgspec.Struct, frozen=True):
     commands: dict[str, str]
     files: dict[str, int | None]
     """The sizes of the files that its texts refer to."""
+    damage: tuple[str, ...]
+    """What is missing or changed in the run's files."""
 
 
 def load(request: PageRequest) -> SampleView:
@@ -109,6 +111,7 @@ def load(request: PageRequest) -> SampleView:
             evaluations={name: _evaluation_name(run, name) for name in run.index.story.evaluations},
             commands=_commands(run, story),
             files=file_sizes(size_of, story.row, story.input, story.target, [list(each) for each in texts]),
+            damage=run.damage,
         )
 
 
@@ -149,6 +152,7 @@ def render(found: SampleView, links: Links) -> Body:
     story = found.story
     place = TextPlace(found.ref, story.key, 0, links, found.files)
     parts = [
+        [h("p", sentence, class_="problem", role="alert") for sentence in found.damage],
         h("div", _title(found, links), id="head", data_live=True),
         h("section", _question(story, place), id="question"),
         h("section", _answer(story, place), id="answer", class_="pair", data_live=True),

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         find_data_line,
         find_planned_line,
         find_problem,
+        find_sample_line,
         originals,
+        planned_line_at,
         planned_lines,
         read_lines,
         rows_of,
@@ -53,8 +55,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
-                "planned_lines read_lines rows_of"
+                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem find_sample_line "
+                "originals planned_line_at planned_lines read_lines rows_of"
             ),
             "lookup": "data_lines_at",
             "planner": (
@@ -93,9 +95,11 @@ __all__ = [
     "find_data_line",
     "find_planned_line",
     "find_problem",
+    "find_sample_line",
     "inputs_of",
     "models_of",
     "originals",
+    "planned_line_at",
     "planned_lines",
     "prepare",
     "read_lines",

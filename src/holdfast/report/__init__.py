@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         EventLine,
         ExportLine,
         ScoreLine,
+        conversation_of,
         export_lines,
         score_lines,
         with_events,
@@ -88,9 +89,14 @@ if TYPE_CHECKING:
         resolve_columns,
         value_text,
     )
-    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
+    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
+        AttemptStory,
+        KeyRecords,
         KeyStory,
+        ScoreStory,
+        StepOutline,
+        StepStory,
         activity_of,
         attempts_of,
         collect,
@@ -158,7 +164,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.html": "RunOrigin RunPage shown_keys",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
-                "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
+                "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events write_csv "
+                "write_jsonl"
             ),
             "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
             "profile": "PHASES ProfileReport profile_lines profile_report",
@@ -166,8 +173,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "questions": (
                 "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
             ),
-            "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
-            "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
+            "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
+            "story": (
+                "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
+                "judgings_of scores_of"
+            ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
                 "report_table retry_lines short tokens"
@@ -187,6 +197,7 @@ __all__ = [
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
+    "AttemptStory",
     "Board",
     "CellName",
     "CellReport",
@@ -205,6 +216,7 @@ __all__ = [
     "GateVerdict",
     "Grid",
     "KeyFilter",
+    "KeyRecords",
     "KeyStory",
     "LeaderboardResult",
     "LifeReport",
@@ -223,9 +235,12 @@ __all__ = [
     "RunReport",
     "SavedWork",
     "ScoreLine",
+    "ScoreStory",
     "ScorerReport",
     "Side",
     "SideAnswers",
+    "StepOutline",
+    "StepStory",
     "StoredSpec",
     "Table",
     "activity_of",
@@ -247,6 +262,7 @@ __all__ = [
     "comparison_sentences",
     "comparison_title",
     "content_text",
+    "conversation_of",
     "cost_lines",
     "cost_sentences",
     "cost_table",
@@ -276,6 +292,7 @@ __all__ = [
     "judge_level",
     "judges_of",
     "judgings_of",
+    "key_at",
     "leaderboards",
     "left_out_lines",
     "lineage_report",

@@ -23,6 +23,7 @@ from holdfast.report import (
     EventLine,
     ExportLine,
     KeyFilter,
+    KeyRecords,
     KeyStory,
     LineageReport,
     PlannedKey,
@@ -80,6 +81,7 @@ from holdfast.score import scales_of
 from holdfast.spec import Reduction, stored_reductions
 from holdfast.state import (
     Index,
+    Standing,
     example_value,
     recorded_answer,
     recorded_edits,
@@ -362,7 +364,18 @@ class Run(RunActions):
         with contextlib.closing(Reader(self.place.journal)) as reader:
             positions = self._index.positions(planned.o)
             found = collect((reader.record_at(each.segment, each.offset) for each in positions), key)
-        finished = found.finished
+        return self.story_of(planned, found, evaluation, standing)
+
+    def story_of(
+        self,
+        planned: PlannedKey,
+        found: KeyRecords,
+        evaluation: str,
+        standing: Standing,
+        latest: KeyRecords | None = None,
+    ) -> KeyStory:
+        """The history of a key from its records. `latest`: with the texts of its last steps, if `found` lacks them."""
+        key, finished = planned.key, found.finished
         prices = StoredSpec.of(self._index.story.spec).prices(parse_key(key).model)
         attempts = attempts_of(found, prices)
         row = self._index.row(planned.o)
@@ -372,7 +385,8 @@ class Run(RunActions):
             if lease is not None and not lease.scoring:
                 stalled = lease.stall.samples if lease.stall else []
                 listed = next((each for each in (*stalled, *lease.oldest) if each.key == key), None)
-                doing = activity_of(listed, attempts, standing.now, found.process)
+                recent = attempts if latest is None else attempts_of(latest, prices)
+                doing = activity_of(listed, recent, standing.now, found.process)
             text = str(doing or "the run is in progress; this sample has not begun, or is not among its oldest")
         chosen = self._evaluation(evaluation) or self._index.story.evaluation
         asked = QuestionReader(self.place.folder, self._index.story.spec).of(parse_key(key).task, planned.data)
@@ -383,7 +397,7 @@ class Run(RunActions):
             status=status,
             doing=text,
             row=planned.row,
-            messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
+            messages=found.first_request,
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
@@ -395,6 +409,7 @@ class Run(RunActions):
             input=asked.input,
             target=asked.target,
             prompt=asked.prompt,
+            answered=finished[0] if finished else 0,
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:

@@ -7,6 +7,8 @@ scored, because an evaluation is identified by its scorers. The status of the ru
 import asyncio
 import contextlib
 import math
+import os
+import subprocess
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -260,6 +262,22 @@ def _groups(answers: Iterator[AnswerToScore], scorers: Sequence[Scorer]) -> Iter
     for each in answers:
         groups.setdefault(each.ticket.key.rpartition("/")[0], []).append(each)
     return groups.values()
+
+
+_GIT_SECONDS = 5
+
+
+def find_author() -> str:
+    """The user's name from $USER or git; empty if neither is set."""
+    if user := os.environ.get("USER", "").strip():
+        return user
+    try:
+        git = subprocess.run(
+            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return git.stdout.strip()
 
 
 _NO_SCORE = frozenset({"null", "none"})

@@ -34,6 +34,8 @@ def render_page(body: Body, links: Links) -> str:
         h("meta", charset="utf-8"),
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("meta", name="color-scheme", content="light dark"),
+        # Without a referrer a browser sends forms with the Origin "null", which no write accepts.
+        h("meta", name="referrer", content="same-origin") if links.editing is not None else None,
         h("title", f"{body.title} · Holdfast"),
         h("link", rel="icon", href="data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'/>"),
         h("link", rel="stylesheet", href=links.file("view.css")),

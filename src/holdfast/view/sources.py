@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal import Reader, is_url
+from holdfast.journal import Position, Reader, is_url
+from holdfast.report import KeyRecords
 from holdfast.runs import Run, RunLocation, RunSummary, list_runs
 from holdfast.runs.mirror.remote import find_to_read, list_mirror
 from holdfast.runs.store.damage import DamageReport
@@ -55,6 +56,14 @@ class Durability(msgspec.Struct, frozen=True):
     """For how long the mirror has been incomplete."""
 
 
+class KeyOutline(msgspec.Struct):
+    """The records of a key without the texts of its steps, and their positions."""
+
+    key: str
+    positions: list[Position]
+    records: KeyRecords
+
+
 class ViewedRun(Run):
     """A run that stays open. Hold its `lock` while using it."""
 
@@ -64,6 +73,8 @@ class ViewedRun(Run):
         self.at = at
         self.uid = Reader(place.journal).uid
         self.standing = Standing(held=False)
+        self.outline: KeyOutline | None = None
+        """Of the sample with many steps that was looked at last: reading it again would cost the most."""
         self._stamp = ""
         self._fetched = time.monotonic()
 

@@ -5,7 +5,6 @@ The evaluated models are never called. Interrupted scoring continues with the sa
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,13 +20,12 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
 from holdfast.runs import Given, Overrides, Run, RunLocation, default_store, find_run, resolve_run
-from holdfast.runs.control import ControlRequest
-from holdfast.runs.requests import write_request
+from holdfast.runs.requests import set_score as record_score
 from holdfast.runs.scoring import (
     Edit,
     Scored,
     Trial,
-    edited,
+    find_author,
     require_scorers,
     resolve_scorers,
     score,
@@ -201,7 +199,6 @@ def _saved_at(path: str) -> float:
 
 _COLUMNS = ("evaluation", "name", "scorers", "begun", "answers", "scored", "no score", "failures", "by hand", "")
 _NUMBERS_EVALUATIONS = _COLUMNS[4:9]
-_GIT_SECONDS = 5
 
 
 def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
@@ -234,24 +231,10 @@ def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluati
     if not reason.strip():
         raise UsageError("--reason is missing: say why the score is different; the reason is stored with it")
     place = find_run(store or default_store(), name)
-    with Run(place) as run:
-        score = edited(run, Edit(key, scorer, value, reason, author or _find_author(), evaluation))
-    write_request(place, ControlRequest("score", key=key, score=score))
+    author = author or find_author()
+    if not author:
+        raise UsageError("--by is missing: neither $USER nor git has your name")
+    score = record_score(place, Edit(key, scorer, value, reason, author, evaluation))
     shown = "no score" if score.value is None else str(score.value)
     print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0
-
-
-def _find_author() -> str:
-    """The user's name from $USER or git. Raises UsageError if neither is set."""
-    if user := os.environ.get("USER", "").strip():
-        return user
-    try:
-        git = subprocess.run(
-            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        git = None
-    if git is not None and git.stdout.strip():
-        return git.stdout.strip()
-    raise UsageError("--by is missing: neither $USER nor git has your name")

@@ -1,8 +1,22 @@
 """The pages of the viewer. To add one, write a module with its data and its view, and add it to PAGES."""
 
 from holdfast.view.page import Page
-from holdfast.view.pages import compare, compare_data, history, leaderboard, lineage, profile, run, runs, spec
+from holdfast.view.pages import (
+    compare,
+    compare_data,
+    history,
+    leaderboard,
+    lineage,
+    profile,
+    records,
+    repeats,
+    run,
+    runs,
+    sample,
+    spec,
+)
 
+_SAMPLE = "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}"
 PAGES: tuple[Page, ...] = (
     Page("/", runs.load, runs.render),
     Page("/runs/{experiment}/{run}", run.load, run.render),
@@ -13,5 +27,10 @@ PAGES: tuple[Page, ...] = (
     Page("/runs/{experiment}/{run}/lineage", lineage.load, lineage.render),
     Page("/runs/{experiment}/{run}/profile", profile.load, profile.render),
     Page("/runs/{experiment}/{run}/spec", spec.load, spec.render),
+    Page(_SAMPLE, sample.load, sample.render),
+    Page(f"{_SAMPLE}/records", records.load_list, records.render_list),
+    Page(f"{_SAMPLE}/records/{{n}}", records.load_record, records.render_record),
+    Page(f"{_SAMPLE}/steps/{{n}}", records.load_request, records.render_request),
+    Page("/runs/{experiment}/{run}/repeats/{task}/{model}/{sample}", repeats.load, repeats.render),
 )
 """Every page; each has a JSON twin below `/api`."""

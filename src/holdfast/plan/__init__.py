@@ -16,16 +16,19 @@ if TYPE_CHECKING:
         DataRow,
         Flaw,
         PlanLine,
+        RowLookup,
         StoredRows,
         check_blobs,
         check_originals,
         check_sizes,
         data_lines,
+        data_path,
         data_rows,
         find_data_line,
         find_planned_line,
         find_problem,
         originals,
+        plan_path,
         planned_lines,
         read_lines,
         rows_of,
@@ -51,9 +54,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
-                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
-                "planned_lines read_lines rows_of"
+                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine RowLookup StoredRows check_blobs check_originals "
+                "check_sizes data_lines data_path data_rows find_data_line find_planned_line find_problem originals "
+                "plan_path planned_lines read_lines rows_of"
             ),
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
@@ -75,6 +78,7 @@ __all__ = [
     "PlanLine",
     "PlanReplacement",
     "PreparedTask",
+    "RowLookup",
     "Rows",
     "StoredRows",
     "WrittenPlan",
@@ -85,6 +89,7 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "data_path",
     "data_rows",
     "draft_plan",
     "find_data_line",
@@ -93,6 +98,7 @@ __all__ = [
     "inputs_of",
     "models_of",
     "originals",
+    "plan_path",
     "planned_lines",
     "prepare",
     "read_lines",

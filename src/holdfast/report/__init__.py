@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.report.anomalies import Anomalies, equal_answers
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
     from holdfast.report.compare.comparison import (
         Adjustment,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         sum_costs,
         total,
         unpriced_line,
+        used_dollars,
     )
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
         UNKNOWN,
+        MakeQuestion,
         Question,
         QuestionReader,
         column_kinds,
@@ -116,8 +119,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "anomalies": "Anomalies equal_answers",
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
-            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
                 "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
             ),
@@ -136,7 +140,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
-                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+                "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
+                "resolve_columns value_text"
             ),
             "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
             "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
@@ -158,6 +163,7 @@ __all__ = [
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
+    "Anomalies",
     "Board",
     "CellName",
     "CellReport",
@@ -177,6 +183,7 @@ __all__ = [
     "KeyFilter",
     "KeyStory",
     "LeaderboardResult",
+    "MakeQuestion",
     "Measure",
     "OutputFormat",
     "PlannedKey",
@@ -214,6 +221,7 @@ __all__ = [
     "differing_scorers",
     "dollars",
     "duration",
+    "equal_answers",
     "export_lines",
     "failure_lines",
     "family_size",
@@ -265,6 +273,7 @@ __all__ = [
     "tokens",
     "total",
     "unpriced_line",
+    "used_dollars",
     "value_text",
     "with_events",
     "without_scorer_name",

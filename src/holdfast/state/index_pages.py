@@ -7,7 +7,7 @@ loses nothing: all of it is derived from the journal.
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ import xxhash
 
 from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Position
-from holdfast.records import FactDecoder, SampleFailed, marks_of
+from holdfast.records import Cell, FactDecoder, SampleFailed, marks_of
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.fold import Bits, FinishedGist, failed_data, looked_data, score_data, step_gist
 from holdfast.state.pages import PAGE_KEYS, KeyPage, PageChanges, PageEntry
@@ -126,6 +126,13 @@ class IndexPages:
                 self._last_page = (page, min(page + size, first + count))
                 return page
         return -1 - o // PAGE_KEYS
+
+    def planned(self) -> Iterator[tuple[Cell, int, int]]:
+        """Every page that the plan has, also if it does not exist yet: its cell, its first ordinal and its end."""
+        for cell in sorted((each for each in self._story.cells if each.count), key=lambda each: each.first):
+            end = cell.first + cell.count
+            for first in range(cell.first, end, self.directory.sizes[cell.first]):
+                yield cell, first, min(first + self.directory.sizes[cell.first], end)
 
     def read(self, blob: Blob) -> bytes:
         if blob.spilled:

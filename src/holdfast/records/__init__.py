@@ -17,7 +17,7 @@ from holdfast.records.built_in import (
     normalized,
 )
 from holdfast.records.decoder import FactDecoder, check_fact, decode
-from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, rounded
+from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, middle_of, rounded
 from holdfast.records.facts import (
     AnomaliesRechecked,
     BatchJob,
@@ -208,6 +208,7 @@ __all__ = [
     "is_unmistakable",
     "line_of",
     "marks_of",
+    "middle_of",
     "normalized",
     "parse",
     "parse_key",

@@ -103,7 +103,8 @@ class Viewer:
         return web.Response(status=404, text=render_page(body, _LINKS), content_type="text/html")
 
     def _request(self, request: web.Request) -> PageRequest:
-        return PageRequest(self._sources, dict(request.match_info), dict(request.query))
+        query = {name: ",".join(request.query.getall(name)) for name in request.query}  # boxes of a form share a name
+        return PageRequest(self._sources, dict(request.match_info), query)
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

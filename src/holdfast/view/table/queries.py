@@ -134,6 +134,8 @@ class _Search:
         self._names = read_names(connection)
         self._lines = LineReader(connection, run, self._names)
         self._tests: list[_Test] = []
+        self._sorted_only = Condition("1")
+        """What holds for rows that have a sort value."""
         self._found = make_conditions(query.filter, run.cells, self._names, run.across)
 
     def close(self) -> None:
@@ -156,9 +158,8 @@ class _Search:
             before, after = end, places[-1] if places else start
         else:
             before, after = (places[0] if places else start) if start is not None else None, end
-        total, exact = self._count()
-        if start is None and end is None and not is_backward:
-            total, exact = len(places), True
+        is_all = start is None and end is None
+        total, exact = (len(places), True) if is_all else self._count()
         return FoundSamples(
             [*self._lines.read([o for _, o in places], query.columns)],
             None if after is None else encode_cursor(after),
@@ -239,8 +240,7 @@ class _Search:
         inner = "SELECT 1 FROM scores AS own WHERE own.s = ? AND own.o = samples.o AND own.number IS NOT NULL"
         having = Condition("scores.s = ? AND scores.number IS NOT NULL", (number,))
         source = "scores INDEXED BY by_number CROSS JOIN samples ON samples.o = scores.o"
-        exists = Condition(f"EXISTS ({inner})", (number,))
-        self._found.sets.append(MemberSet(source, "scores.o", having, exists))
+        self._sorted_only = Condition(f"EXISTS ({inner})", (number,))
         return _Order("scores.number", "scores.o", is_descending, source, having)
 
     def _stream(
@@ -324,7 +324,7 @@ class _Search:
 
     def _drive(self) -> tuple[str, str, int, list[Condition]]:
         """Where a query in plan order begins: a source, its ordinal and scale, and all conditions but ranges."""
-        own = list(self._found.own)
+        own = [*self._found.own, self._sorted_only]
         if self._found.sets:
             first, *others = self._found.sets
             return first.source, first.o, first.scale, [first.having, *own, *(each.exists for each in others)]
@@ -368,7 +368,7 @@ class _Search:
     def _count_now(self) -> tuple[int, bool]:
         wanted, found = self._query.filter, self._found
         source, o, scale, conditions = self._drive()
-        only_status = not found.sets and wanted == SampleFilter(
+        only_status = self._sorted_only.sql == "1" and wanted == SampleFilter(
             status=wanted.status, task=wanted.task, model=wanted.model, scorer=wanted.scorer
         )
         if found.ranges is not None:

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from holdfast.report.text import (
         Grid,
         bar,
+        brief,
         content_text,
         count_of,
         counted,
@@ -150,7 +151,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "report_table retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
+                "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
                 "format_interval format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
@@ -203,6 +204,7 @@ __all__ = [
     "anomaly_lines",
     "attempts_of",
     "bar",
+    "brief",
     "choose",
     "choose_measures",
     "collect",

@@ -5,11 +5,11 @@ apart by their messages; until it is complete, each kind is one cause.
 """
 
 import contextlib
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.printable import clean
 from holdfast.report import CellReport, Example, RunReport, shortened, without_scorer_name
 from holdfast.score import KINDS
@@ -18,7 +18,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.sources import Durability, RunRef, ViewedRun
-from holdfast.view.table import CauseCount, DamagedTableError, TableProgress, count_causes
+from holdfast.view.table import FAILURES, CauseCount, TableProgress, count_causes, is_damage
 
 _CAUSES_MAX = 20
 """Causes that are shown of each group; the others are counted."""
@@ -120,8 +120,11 @@ def _causes(request: PageRequest, run: ViewedRun) -> tuple[TableProgress, _Cause
             sample_table.update(request.sources, request.run, run)
             progress = sample_table.progress(connection, planned)
             return (progress, *count_causes(connection)) if progress.is_complete else (progress, {}, {})
-    except (sqlite3.Error, DamagedTableError, KeyError):
-        sample_table.file.discard()
+    except FAILURES as error:
+        if isinstance(error, HoldfastError):
+            raise
+        if is_damage(error):
+            sample_table.file.discard()
         return TableProgress(0, planned, building=True), {}, {}
 
 
@@ -144,7 +147,7 @@ def _by_kind(cells: Iterable[CellReport], choose: Callable[[CellReport], _Counts
     found: dict[str, _Kind] = {}
     for cell in cells:
         counts, examples = choose(cell)
-        for kind, count in counts.items():
+        for kind, count in ((kind, count) for kind, count in counts.items() if count):
             each = found.setdefault(kind, _Kind([]))
             each.cells.append(CellCount(cell.task, cell.model, count))
             each.example = each.example or examples.get(kind)
@@ -216,8 +219,8 @@ def _example(run: ViewedRun, cause: CauseCount, scorer: str) -> tuple[str, str]:
 
 def _missing(report: RunReport) -> ErrorGroup:
     kinds = _by_kind(report.cells, lambda cell: ({each.scorer: each.no_score for each in cell.scorers}, {}))
-    found = [_of_kind(name, each, {"scorer": name, "score": "none"}) for name, each in kinds.items() if each.count]
-    return ErrorGroup("no-score", "Answers without a score", sum(each.count for each in found), found)
+    found = [_of_kind(name, each, {"scorer": name, "score": "none"}) for name, each in kinds.items()]
+    return ErrorGroup("no-score", "Missing scores", sum(each.count for each in found), found)
 
 
 def _marks(report: RunReport) -> ErrorGroup:

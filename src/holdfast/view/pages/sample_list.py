@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.printable import clean
-from holdfast.report import dollars, duration, format_number, value_text
+from holdfast.report import brief, dollars, format_number, value_text
 from holdfast.score import KINDS
 from holdfast.view.layout import badge
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body
 from holdfast.view.pages.samples import COLUMNS, LIMIT, SampleList
-from holdfast.view.table import COLUMN_PREFIX, SORTS, SampleLine
+from holdfast.view.table import COLUMN_PREFIX, LOOKED_MAX, SORTS, SampleLine
 
 _NUMBERS = frozenset(
     {"repeat", "attempts", "input_tokens", "output_tokens", "tokens", "seconds", "cost", "record", "score"}
@@ -168,7 +168,8 @@ def _chosen(found: SampleList, links: Links) -> Markup | None:
             away = h("a", "remove", href=_address(found, links, **{name: ""}), aria_label=f"without {text}")
             marks.append(h("span", text, " ", away, class_="tag"))
         column = name.removeprefix(COLUMN_PREFIX)
-        if name.startswith(COLUMN_PREFIX) and column not in found.choices.indexed and not links.is_static:
+        is_large = found.progress.planned > LOOKED_MAX and not links.is_static
+        if name.startswith(COLUMN_PREFIX) and column not in found.choices.indexed and is_large:
             address = _address(found, links, index=column)
             marks.append(h("a", f"Index {column} to search all samples", href=address))
     return h("p", marks) if marks else None
@@ -298,7 +299,7 @@ def _number(sample: SampleLine, name: str) -> str:
     if name == "attempts":
         return f"{sample.attempts:,}" if sample.attempts else ""
     if name == "seconds":
-        return "" if sample.seconds is None else duration(sample.seconds)
+        return "" if sample.seconds is None else brief(sample.seconds)
     if name == "cost":
         return "" if sample.cost_usd is None else dollars(sample.cost_usd)
     tokens: Any = {

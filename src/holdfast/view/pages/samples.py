@@ -1,7 +1,6 @@
 """The samples of a run: paged by key, sorted, filtered, searched. The data of the page; `sample_list` shows it."""
 
 import contextlib
-import sqlite3
 from collections.abc import Sequence
 
 import msgspec
@@ -17,8 +16,8 @@ from holdfast.view.page import PageRequest
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.table import (
     COLUMN_PREFIX,
+    FAILURES,
     LIMIT_MAX,
-    DamagedTableError,
     RunFacts,
     SampleLine,
     SampleQuery,
@@ -101,7 +100,9 @@ def load(request: PageRequest) -> SampleList:
         table = request.sources.tables.of(run)
         try:
             return _load(request, run, table)
-        except (sqlite3.DatabaseError, DamagedTableError) as error:
+        except FAILURES as error:
+            if isinstance(error, HoldfastError):
+                raise
             if not is_damage(error):
                 raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
             table.file.discard()

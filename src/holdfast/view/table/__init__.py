@@ -5,18 +5,27 @@ up to date, `upkeep` decides which and does it in the background, `filters`, `qu
 Everything is derived from the run and can be deleted at any time.
 """
 
-from holdfast.view.table.file import DamagedTableError, is_damage
+from holdfast.view.table.file import FAILURES, is_damage
 from holdfast.view.table.filters import COLUMN_PREFIX, SORTS, SampleFilter, parse_filter
 from holdfast.view.table.lines import RunFacts, SampleLine, read_names
-from holdfast.view.table.queries import LIMIT_MAX, CauseCount, FoundSamples, SampleQuery, count_causes, find_samples
+from holdfast.view.table.queries import (
+    LIMIT_MAX,
+    LOOKED_MAX,
+    CauseCount,
+    FoundSamples,
+    SampleQuery,
+    count_causes,
+    find_samples,
+)
 from holdfast.view.table.upkeep import SampleTable, SampleTables, TableProgress
 
 __all__ = [
     "COLUMN_PREFIX",
+    "FAILURES",
     "LIMIT_MAX",
+    "LOOKED_MAX",
     "SORTS",
     "CauseCount",
-    "DamagedTableError",
     "FoundSamples",
     "RunFacts",
     "SampleFilter",

@@ -31,9 +31,15 @@ KIND = "tables"
 _BUSY_SECONDS = 5.0
 _CACHE_KB = 8000
 _DAMAGED = frozenset(
-    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_ERROR,
+    }
 )
-"""Result codes that a correct database never gives: each of our writes fits the schema."""
+"""Result codes that a correct database never gives: all of our statements fit the schema."""
 GENERATIONS = 1 << 10
 """Versions of one sample's words: its number in `words` is its ordinal times this, plus its generation."""
 _SCHEMA = """
@@ -52,8 +58,8 @@ CREATE TABLE scores (
     s INTEGER, o INTEGER, number REAL, label TEXT, failure TEXT, cause INTEGER, edited INTEGER, x INTEGER,
     PRIMARY KEY (s, o)
 ) WITHOUT ROWID;
-CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT, name TEXT, UNIQUE (kind, name));
-CREATE TABLE causes (id INTEGER PRIMARY KEY, kind TEXT, message TEXT);
+CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT, name TEXT, x INTEGER, UNIQUE (kind, name));
+CREATE TABLE causes (id INTEGER PRIMARY KEY, kind TEXT, message TEXT, x INTEGER);
 CREATE TABLE row_values (c INTEGER, o INTEGER, value TEXT, PRIMARY KEY (c, o)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
     text, content='', detail=none, columnsize=0, tokenize='unicode61 remove_diacritics 2'
@@ -74,11 +80,15 @@ class DamagedTableError(Exception):
     """The table does not hold what was written to it. Caught inside the viewer: the table is made again."""
 
 
+FAILURES = (sqlite3.Error, DamagedTableError, KeyError, TypeError, ValueError, AttributeError, IndexError)
+"""What reading a damaged table can raise: damaged rows can hold values of any type."""
+
+
 def is_damage(error: Exception) -> bool:
     """Whether an error says that the table is unusable, rather than busy or without space."""
     if isinstance(error, sqlite3.DatabaseError):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-    return isinstance(error, DamagedTableError)
+    return isinstance(error, FAILURES) and not isinstance(error, sqlite3.Error)
 
 
 def sort_index(column: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from holdfast.score import KINDS
 from holdfast.view.table.file import DamagedTableError
 from holdfast.view.table.filters import TableNames
 from holdfast.view.table.upkeep import Across
-from holdfast.view.table.writer import FACTS, FINISHED, FLAGS, LONG_EQUAL, NOTHING, STATUSES, checksum
+from holdfast.view.table.writer import FACTS, FINISHED, FLAGS, LONG_EQUAL, NOTHING, STATUSES, verified
 
 
 class SampleLine(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class LineReader:
     def _rows_of(self, table: str, columns: str, ordinals: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         marks = ", ".join("?" * len(ordinals))
         query = f"SELECT o, {columns}, x FROM {table} WHERE o IN ({marks})"
-        return {row[0]: _verified(row)[1:] for row in self._database.execute(query, ordinals)}
+        return {row[0]: verified(row)[1:] for row in self._database.execute(query, ordinals)}
 
     def _scores(self, ordinals: Sequence[int]) -> dict[int, tuple[dict[str, Any], list[str]]]:
         marks = ", ".join("?" * len(ordinals))
@@ -117,7 +117,7 @@ class LineReader:
         found: dict[int, tuple[dict[str, Any], list[str]]] = {o: ({}, []) for o in ordinals}
         for name, number in self._names.scorers.items():
             for row in self._database.execute(query, (number, *ordinals)):
-                _, o, value, label, failure, cause, edited = _verified(row)
+                _, o, value, label, failure, cause, edited = verified(row)
                 found[o][0][name] = {"failure": failure} if cause else _score_value(value, label)
                 if edited:
                     found[o][1].append(name)
@@ -153,13 +153,6 @@ class LineReader:
             return {}
 
 
-def _verified(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    *values, found = row
-    if checksum(*values) != found:
-        raise DamagedTableError(f"the row of sample {values[0]} has a wrong checksum")
-    return tuple(values)
-
-
 def _score_value(number: float | None, label: str) -> Any:
     if number is None:
         return label or None
@@ -168,7 +161,7 @@ def _score_value(number: float | None, label: str) -> Any:
 
 def read_names(connection: sqlite3.Connection) -> TableNames:
     found: dict[str, dict[str, int]] = {"kind": {}, "scorer": {}, "column": {}}
-    for number, kind, name in connection.execute("SELECT id, kind, name FROM names"):
+    for number, kind, name in map(verified, connection.execute("SELECT * FROM names")):
         found[kind][name] = number
     pages = [columns.split(",") for (columns,) in connection.execute("SELECT DISTINCT columns FROM pages")]
     ready = {name: number for name, number in found["column"].items() if all(str(number) in page for page in pages)}

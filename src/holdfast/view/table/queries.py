@@ -29,7 +29,7 @@ from holdfast.view.table.filters import (
 from holdfast.view.table.lines import LineReader, RunFacts, SampleLine, read_names
 from holdfast.view.table.upkeep import SampleTable
 from holdfast.view.table.words import EXCERPT, match_expression, search_words
-from holdfast.view.table.writer import STATUSES, column_text
+from holdfast.view.table.writer import STATUSES, column_text, verified
 
 LOOKED_MAX = 10_000
 """Matches that are looked through, sorted or counted without an index."""
@@ -188,7 +188,6 @@ class _Search:
         for name, value in self._query.filter.row.items():
             number = self._names.columns.get(name)
             if number is None:
-                self._notes.append(f"The column {name!r} of the rows is not indexed.")
                 self._tests.append(self._column_test(name, value))
 
     def _column_test(self, name: str, value: str) -> _Test:
@@ -345,7 +344,10 @@ class _Search:
             if len(places) > limit:
                 return places[:limit], places[limit - 1]
             if self._tests and looked >= LOOKED_MAX:
-                self._notes.append(f"{looked:,} samples were looked through for this page; the next looks further.")
+                self._notes.append(
+                    f"No index has what this filter needs: {looked:,} samples were looked through for this page. "
+                    "The next page looks further."
+                )
                 return places, batch[-1]
         return places, None
 
@@ -405,7 +407,9 @@ def _within(ranges: Sequence[tuple[int, int]], o: str, scale: int) -> Condition:
 
 def count_causes(connection: sqlite3.Connection) -> tuple[dict[str, list[CauseCount]], dict[str, list[CauseCount]]]:
     """Causes of failures, the most frequent first: of samples by status, and of scorers by name."""
-    causes = {number: (kind, message) for number, kind, message in connection.execute("SELECT * FROM causes")}
+    causes = {
+        number: (kind, message) for number, kind, message in map(verified, connection.execute("SELECT * FROM causes"))
+    }
     scorers = {number: name for name, number in read_names(connection).scorers.items()}
     of_samples: dict[str, list[CauseCount]] = {}
     of_scorers: dict[str, list[CauseCount]] = {}

@@ -19,7 +19,7 @@ import xxhash
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Anomalies, StoredSpec, equal_answers
 from holdfast.state import Bits, PlannedPage, identify
-from holdfast.view.table.file import KIND, TableFile, is_damage, sort_index, transaction
+from holdfast.view.table.file import FAILURES, KIND, TableFile, is_damage, sort_index, transaction
 from holdfast.view.table.rows import SampleReader
 from holdfast.view.table.writer import PageContent, PageWriter, add_name, source_of
 
@@ -232,13 +232,15 @@ class SampleTable:
         """Do some work. An expected failure is shown on the page, and tried again later."""
         try:
             work()
-            self._problem = ""
-        except (HoldfastError, OSError, sqlite3.Error) as error:
+            self._problem, self._failed_at = "", float("-inf")
+        except (HoldfastError, OSError, *FAILURES) as error:
             if self._stop.is_set():
                 return
-            self._failed_at = time.monotonic()
-            if is_damage(error):
-                self._failed_at = float("-inf")
+            is_first, self._failed_at = self._failed_at == float("-inf"), time.monotonic()
+            if is_damage(error) and not isinstance(error, HoldfastError):
+                if is_first:
+                    self._failed_at = float("-inf")  # made again at once
+                self._problem = "" if is_first else str(error)
                 _log.warning("the list of samples in %s is damaged (%s); it is made again", self.file.folder, error)
                 self.file.discard()
             else:

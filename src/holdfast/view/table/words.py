@@ -8,7 +8,7 @@ EXCERPT = 200
 """Characters of an input, a target, an answer or a message that the list shows."""
 SEARCHED = 2000
 """Characters of each text that full-text search covers."""
-_QUOTED = re.compile(r"'[^']{21,}'|\"[^\"]{21,}\"")
+_QUOTED = re.compile(r"(?<!\w)(?:'[^']{21,}'|\"[^\"]{21,}\")(?!\w)")
 _LONG_NAME = re.compile(r"\b(?=\w*\d)[\w-]{12,}\b")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"\w+\*?")

@@ -17,7 +17,7 @@ from holdfast.records import MARKS
 from holdfast.report import StoredSpec, readable_input, used_dollars, value_text, without_scorer_name
 from holdfast.score import KINDS, as_number
 from holdfast.state import LONG, AnswerRow, PlannedPage, ScoreRow
-from holdfast.view.table.file import GENERATIONS, transaction
+from holdfast.view.table.file import GENERATIONS, DamagedTableError, transaction
 from holdfast.view.table.rows import PageStart, PlannedSample, SampleReader
 from holdfast.view.table.words import excerpt, searchable, shape
 
@@ -33,7 +33,7 @@ NOTHING = -1.0
 CAUSES_MAX = 2000
 _encode = msgspec.msgpack.Encoder().encode
 FACTS = "n, status, kind, cause, attempts, tokens, output, seconds, dollars, flags, wrong, generation"
-_NEVER = (0, UNFINISHED, 0, 0, 0, NOTHING, NOTHING, NOTHING, NOTHING, 0, 0, 0)
+_NEVER = (0, UNFINISHED, 0, 0, 0, -1, -1, NOTHING, NOTHING, 0, 0, 0)
 
 
 class PageContent(NamedTuple):
@@ -49,6 +49,14 @@ class PageContent(NamedTuple):
     """Answers whose scores differ from those of an equal answer."""
     kinds: frozenset[str]
     """Anomalies that the spec enables."""
+
+
+def verified(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row without its checksum, the last value. DamagedTableError if it is wrong."""
+    *values, found = row
+    if checksum(*values) != found:
+        raise DamagedTableError(f"the row of {values[0]} has a wrong checksum")
+    return tuple(values)
 
 
 def checksum(*values: Any) -> int:
@@ -209,7 +217,7 @@ class PageWriter:
             row.attempt,
             row.input_tokens + row.output_tokens,
             row.output_tokens,
-            row.seconds,
+            float(row.seconds),
             NOTHING if dollars is None else dollars,
             _flags(content, row) if status == FINISHED else 0,
             int(wrong),
@@ -280,16 +288,21 @@ class PageWriter:
             return number
         if len(self._causes) >= CAUSES_MAX:  # nearly every message is different: the kind has to do
             found, number = "", cause_id(kind, "")
-        self._database.execute("INSERT OR IGNORE INTO causes VALUES (?, ?, ?)", (number, kind, found))
+        values = (number, kind, found)
+        self._database.execute("INSERT OR IGNORE INTO causes VALUES (?, ?, ?, ?)", (*values, checksum(*values)))
         self._causes.add(number)
         return number
 
 
 def add_name(connection: sqlite3.Connection, kind: str, name: str) -> int:
     """The number of a name; a new one gets the next number."""
-    connection.execute("INSERT OR IGNORE INTO names (kind, name) VALUES (?, ?)", (kind, name))
-    query = "SELECT id FROM names WHERE kind = ? AND name = ?"
-    return int(connection.execute(query, (kind, name)).fetchone()[0])
+    known = connection.execute("SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    if known is not None:
+        return int(known[0])
+    number = int(connection.execute("SELECT coalesce(max(id), 0) + 1 FROM names").fetchone()[0])
+    values = (number, kind, name)
+    connection.execute("INSERT INTO names VALUES (?, ?, ?, ?)", (*values, checksum(*values)))
+    return number
 
 
 def column_text(value: Any) -> str:

@@ -138,7 +138,7 @@ class ListedRun:
         elif chance < 0.2:
             yield self.score(o, "length", draw.choice((None, "long")), last=True)
         else:
-            yield self.score(o, "length", round(draw.random() * 3, 2), last=True)
+            yield self.score(o, "length", draw.choice((0, draw.randrange(7) / 2)), last=True)
 
 
 def page(sources: Sources, **query: Any) -> SampleList:

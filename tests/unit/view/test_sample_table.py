@@ -1,5 +1,6 @@
 """The list of samples: whatever is filtered, sorted and changed, it says what the export says."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -262,11 +263,11 @@ def test_rows_that_change_between_pages_move_no_other_row(run: ListedRun, source
         lines = exported(sources)
         keys = [key for key in expected(lines, [], sort) if key in stable]
         seed = itertools.count(100)
-        found = page(sources, limit=9, sort=sort)
+        found = page(sources, limit=25, sort=sort)
         seen = list(found.samples)
         while found.next is not None:
             run.fill(next(seed), random.Random(len(seen)).sample(range(ALL), 3))
-            found = page(sources, limit=9, sort=sort, after=found.next)
+            found = page(sources, limit=25, sort=sort, after=found.next)
             seen += found.samples
         assert [line.key for line in seen if line.key in stable] == keys, sort
         if not sort:
@@ -294,14 +295,35 @@ def test_another_evaluation_replaces_the_scores(run: ListedRun, sources: Sources
     assert page(sources, wrong=1).samples == []
 
 
-def test_prices_that_a_resume_changes_change_the_cost(run: ListedRun, sources: Sources) -> None:
-    before = {line.key: line.cost_usd for line in read_all(sources, 100)}
-    models = [{**model, "price": {"input": 10.0, "output": 20.0}} for model in SPEC["models"]]
-    run.append([run.resumed({**SPEC, "models": models})])
-    after = {line.key: line.cost_usd for line in read_all(sources, 100)}
-    told = {line.key: line.cost_usd for line in exported(sources) if line.attempt}
-    assert {key: value for key, value in after.items() if key in told} == told
-    assert after != before
+def test_a_score_that_comes_later_or_is_set_by_hand_is_shown(run: ListedRun, sources: Sources) -> None:
+    o = next(o for o, line in enumerate(exported(sources)) if line.status == "unfinished")
+    run.append([run.finished(o, "new")])
+
+    def shown() -> SampleLine:
+        return next(line for line in read_all(sources, 100) if line.key == run.keys[o])
+
+    assert shown().scores == {}
+    run.append([run.score(o, "right", False, last=True)])
+    assert shown().scores == {"right": False}
+    assert run.keys[o] in {line.key for line in read_all(sources, wrong=1)}
+    run.append([run.score(o, "right", True, author="me", at="2026-01-01T00:00:00Z")])
+    assert (shown().scores, shown().edited) == ({"right": True}, ["right"])
+    assert run.keys[o] not in {line.key for line in read_all(sources, wrong=1)}
+
+
+def test_prices_that_a_resume_changes_change_the_cost(tmp_path: Path) -> None:
+    run = ListedRun(tmp_path, 5)
+    run.append([run.finished(o, "answer") for o in range(run.count)])  # a resume changes no row of finished samples
+    opened = Sources([], str(run.store))
+    try:
+        assert {line.model: line.cost_usd for line in page(opened).samples}["large"] is None
+        models = [{**model, "price": {"input": 10.0, "output": 20.0}} for model in SPEC["models"]]
+        run.append([run.resumed({**SPEC, "models": models})])
+        assert {line.key: line.cost_usd for line in page(opened).samples} == {
+            line.key: line.cost_usd for line in exported(opened)
+        }
+    finally:
+        opened.close()
 
 
 def test_the_list_shows_the_run_as_it_was_after_a_record(run: ListedRun, sources: Sources) -> None:
@@ -519,9 +541,14 @@ def test_only_one_process_writes_and_the_other_shows_what_is_there(large: Listed
         with table.file.writer() as is_mine:
             assert is_mine
             page(other)
-            time.sleep(0.1)
-            found = page(other)
-            assert (found.progress.listed, found.progress.building) == (0, True)
+            with other.open(RunRef("e", "r")) as viewed:
+                others = other.tables.of(viewed)
+            end = time.monotonic() + 60
+            while others.is_busy and time.monotonic() < end:
+                time.sleep(0.01)
+            with contextlib.closing(others.file.connect()) as connection:
+                progress = others.progress(connection, large.count)
+            assert (progress.listed, progress.building) == (0, True)
         assert wait(other).progress.listed == large.count
         assert page(one).progress.listed == large.count
     finally:

@@ -16,17 +16,20 @@ if TYPE_CHECKING:
         DataRow,
         Flaw,
         PlanLine,
+        RowLookup,
         StoredRows,
         check_blobs,
         check_originals,
         check_sizes,
         data_lines,
+        data_path,
         data_rows,
         find_data_line,
         find_planned_line,
         find_problem,
         find_sample_line,
         originals,
+        plan_path,
         planned_line_at,
         planned_lines,
         read_lines,
@@ -54,9 +57,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
-                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem find_sample_line "
-                "originals planned_line_at planned_lines read_lines rows_of"
+                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine RowLookup StoredRows check_blobs check_originals "
+                "check_sizes data_lines data_path data_rows find_data_line find_planned_line find_problem "
+                "find_sample_line originals plan_path planned_line_at planned_lines read_lines rows_of"
             ),
             "lookup": "data_lines_at",
             "planner": (
@@ -79,6 +82,7 @@ __all__ = [
     "PlanLine",
     "PlanReplacement",
     "PreparedTask",
+    "RowLookup",
     "Rows",
     "StoredRows",
     "WrittenPlan",
@@ -90,6 +94,7 @@ __all__ = [
     "check_sizes",
     "data_lines",
     "data_lines_at",
+    "data_path",
     "data_rows",
     "draft_plan",
     "find_data_line",
@@ -99,6 +104,7 @@ __all__ = [
     "inputs_of",
     "models_of",
     "originals",
+    "plan_path",
     "planned_line_at",
     "planned_lines",
     "prepare",

@@ -24,6 +24,7 @@ from holdfast.journal import (
     SealedContent,
     SegmentContent,
     check_blob_files,
+    line_at,
     open_content,
     pack,
     remove_if_there,
@@ -284,6 +285,29 @@ def rows_of(run: str, cell: Cell) -> "Iterator[DataLine]":
     """Yield the rows of one cell of one block."""
     last = max((line.r for line in planned_lines(run, cell)), default=0)
     return itertools.takewhile(lambda line: line.r <= last, data_lines(run, cell))
+
+
+class RowLookup:
+    """Reads single rows of a run by the offset of their line. Its files stay open: lookups are often near others."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._open: dict[int, SegmentContent] = {}
+
+    def row_at(self, block: int, offset: int) -> "DataRow":
+        """The row whose line begins at an offset of a block's data file. DamagedError if there is none."""
+        content = self._open.get(block)
+        if content is None:
+            content = self._open[block] = open_lines(data_path(self._run, block))
+        try:
+            return _data_row.decode(line_at(content, offset, LINE_BYTES_MAX + 1))
+        except msgspec.MsgspecError as error:
+            raise DamagedError(f"{data_path(self._run, block)} has no row at byte {offset}; {RESTORE}") from error
+
+    def close(self) -> None:
+        for content in self._open.values():
+            content.close()
+        self._open.clear()
 
 
 class StoredRows(Sequence[Row]):

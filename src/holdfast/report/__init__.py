@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.report.anomalies import Anomalies, equal_answers
     from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
     from holdfast.report.compare.comparison import (
         Adjustment,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         sum_costs,
         total,
         unpriced_line,
+        used_dollars,
     )
     from holdfast.report.examples import survey_answers
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
     from holdfast.report.questions import (
         UNKNOWN,
+        MakeQuestion,
         Question,
         QuestionReader,
         column_kinds,
@@ -143,8 +146,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "anomalies": "Anomalies equal_answers",
             "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
-            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
                 "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
                 "differing_scorers family_size"
@@ -171,7 +175,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "profile": "PHASES ProfileReport profile_lines profile_report",
             "progress": "jobs_text progress_bar progress_html progress_line",
             "questions": (
-                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+                "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
+                "resolve_columns value_text"
             ),
             "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
             "story": (
@@ -197,6 +202,7 @@ __all__ = [
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
+    "Anomalies",
     "AttemptStory",
     "Board",
     "CellName",
@@ -221,6 +227,7 @@ __all__ = [
     "LeaderboardResult",
     "LifeReport",
     "LineageReport",
+    "MakeQuestion",
     "Measure",
     "Observe",
     "OutputFormat",
@@ -274,6 +281,7 @@ __all__ = [
     "differing_scorers",
     "dollars",
     "duration",
+    "equal_answers",
     "export_lines",
     "failure_lines",
     "family_size",
@@ -333,6 +341,7 @@ __all__ = [
     "tokens",
     "total",
     "unpriced_line",
+    "used_dollars",
     "value_text",
     "with_events",
     "without_scorer_name",

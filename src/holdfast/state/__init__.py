@@ -6,9 +6,13 @@ from them, `index` and `catalogue` keep the result in the user's cache (`cache`,
 
 from holdfast.state.cache import (
     FOLDER_VARIABLE,
+    IDENTITY,
     IN_USE,
+    TEMPORARY_SUFFIX,
+    Identity,
     cache_folder,
     entry_path,
+    identify,
     is_networked,
     make_room,
     mark_used,
@@ -19,7 +23,7 @@ from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
 from holdfast.state.fold_snapshot import FoldSnapshot
-from holdfast.state.index import Index, ScoredPage
+from holdfast.state.index import Index, PlannedPage, ScoredPage
 from holdfast.state.index_pages import Life, RunTotals
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
@@ -40,8 +44,10 @@ from holdfast.state.totals import (
 
 __all__ = [
     "FOLDER_VARIABLE",
+    "IDENTITY",
     "IN_USE",
     "LONG",
+    "TEMPORARY_SUFFIX",
     "AnswerRow",
     "Bits",
     "Catalogue",
@@ -49,12 +55,14 @@ __all__ = [
     "EvaluationCounts",
     "Fold",
     "FoldSnapshot",
+    "Identity",
     "Index",
     "Judged",
     "Life",
     "MadeRow",
     "ModelTimes",
     "OpenJob",
+    "PlannedPage",
     "Profile",
     "RecordHandlers",
     "ReducedTotals",
@@ -71,6 +79,7 @@ __all__ = [
     "cache_folder",
     "entry_path",
     "example_value",
+    "identify",
     "identity_in",
     "is_current",
     "is_held",

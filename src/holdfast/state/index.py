@@ -13,7 +13,7 @@ file can be written, the index is kept in memory. A crash leaves the previous sn
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -64,6 +64,17 @@ _FAILURES = (UnusableError, msgspec.MsgspecError, ValueError, TypeError, KeyErro
 ScoredPage = tuple[list[AnswerGist], list[tuple[int, str, Any, str]]]
 """The answers of a page, and the scores that count: ordinal, scorer, value, and the message of a failure."""
 T = TypeVar("T")
+
+
+class PlannedPage(NamedTuple):
+    """The keys [first, end) of a cell. `checksums`: of their answers and of their scores; None without records."""
+
+    cell: Cell
+    first: int
+    end: int
+    checksums: tuple[int | None, int | None] | None
+
+
 _decoder = msgspec.json.Decoder(Directory)
 
 
@@ -243,6 +254,14 @@ class Index:
         entries = [self._directory.pages[page] for page in pages]
         parts = [(_checksum(entry, ANSWERS), _checksum(entry, f"{SCORES}{evaluation}")) for entry in entries]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode((evaluation, pages, parts)))
+
+    def planned_pages(self, evaluation: str) -> Iterator[PlannedPage]:
+        """All pages of keys in plan order, also those without records."""
+        name = f"{SCORES}{evaluation}"
+        for cell, first, end in self._pages.planned():
+            entry = self._directory.pages.get(first)
+            found = None if entry is None else (_checksum(entry, ANSWERS), _checksum(entry, name))
+            yield PlannedPage(cell, first, end, found)
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """Scores of one answer that were set by hand, oldest first."""

@@ -9,7 +9,7 @@ journal.
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Position
 from holdfast.records import (
     Bill,
+    Cell,
     Change,
     FactDecoder,
     RunExtended,
@@ -183,6 +184,13 @@ class IndexPages:
                 self._last_page = (page, min(page + size, first + count))
                 return page
         return -1 - o // PAGE_KEYS
+
+    def planned(self) -> Iterator[tuple[Cell, int, int]]:
+        """Every page that the plan has, also if it does not exist yet: its cell, its first ordinal and its end."""
+        for cell in sorted((each for each in self._story.cells if each.count), key=lambda each: each.first):
+            end = cell.first + cell.count
+            for first in range(cell.first, end, self.directory.sizes[cell.first]):
+                yield cell, first, min(first + self.directory.sizes[cell.first], end)
 
     def read(self, blob: Blob) -> bytes:
         if blob.spilled:

@@ -145,7 +145,8 @@ class Viewer:
 
     def _request(self, request: web.Request) -> PageRequest:
         lists = {name: request.query.getall(name) for name in request.query}
-        return PageRequest(self._sources, dict(request.match_info), dict(request.query), lists, self._computations)
+        query = {name: ",".join(values) for name, values in lists.items()}  # boxes of a form share a name
+        return PageRequest(self._sources, dict(request.match_info), query, lists, self._computations)
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

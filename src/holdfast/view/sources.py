@@ -22,6 +22,7 @@ from holdfast.runs.mirror.remote import find_to_read, list_mirror
 from holdfast.runs.store.damage import DamageReport
 from holdfast.runs.store.lookup import find_run, runs_in
 from holdfast.state import Index, Standing, stamp_of, standing_of, status_of
+from holdfast.view.table import SampleTables
 
 _OPEN_MAX = 12
 _MIRROR_SECONDS = 5.0
@@ -133,6 +134,8 @@ class Sources:
             self._add(target, store)
         self._open: OrderedDict[tuple[str, int | None], ViewedRun] = OrderedDict()
         self._lock = threading.Lock()
+        self.tables = SampleTables()
+        """The lists of samples of these runs."""
 
     def _add(self, target: str, store: str) -> None:
         if is_url(target):
@@ -184,6 +187,7 @@ class Sources:
             yield run
 
     def close(self) -> None:
+        self.tables.close()  # first: it reads runs in the background
         for run in self._open.values():
             with run.lock:
                 run.close()

@@ -4,6 +4,7 @@ from holdfast.view.page import Page
 from holdfast.view.pages import (
     compare,
     compare_data,
+    errors,
     history,
     leaderboard,
     lineage,
@@ -13,6 +14,8 @@ from holdfast.view.pages import (
     run,
     runs,
     sample,
+    sample_list,
+    samples,
     spec,
 )
 
@@ -32,5 +35,7 @@ PAGES: tuple[Page, ...] = (
     Page(f"{_SAMPLE}/records/{{n}}", records.load_record, records.render_record),
     Page(f"{_SAMPLE}/steps/{{n}}", records.load_request, records.render_request),
     Page("/runs/{experiment}/{run}/repeats/{task}/{model}/{sample}", repeats.load, repeats.render),
+    Page("/runs/{experiment}/{run}/samples", samples.load, sample_list.render),
+    Page("/runs/{experiment}/{run}/errors", errors.load, errors.render),
 )
 """Every page; each has a JSON twin below `/api`."""

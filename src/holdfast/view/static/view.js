@@ -9,6 +9,7 @@
   // data-live are replaced. At most one load at a time, none while the tab is hidden.
   let loading = false;
   let again = false;
+  let polledAt = Date.now();
 
   function refresh() {
     if (document.hidden || loading) {
@@ -84,6 +85,14 @@
   } else {
     poll();
   }
+  // A page that is still being prepared says how often to look again, until it no longer does.
+  setInterval(function () {
+    const waiting = document.querySelector("[data-poll]");
+    if (waiting && Date.now() - polledAt >= 1000 * Number(waiting.dataset.poll)) {
+      polledAt = Date.now();
+      refresh();
+    }
+  }, 500);
   document.addEventListener("visibilitychange", function () {
     if (!document.hidden && again) refresh();
   });

@@ -8,12 +8,12 @@ import html
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.printable import clean
+
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr"})
-_URL_ATTRIBUTES = frozenset({"href", "src", "action"})
-_HIDDEN = {code: f"\\x{code:02x}" for code in range(32) if chr(code) not in "\t\n"} | {
-    code: f"\\u{code:04x}" for code in (0x7F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-"""Control characters, and those that turn the direction of the text after them: shown as escapes."""
+_URL_ATTRIBUTES = frozenset({"href", "src", "action", "formaction"})
+_OWN_SITE = ("/", "?", "#", "./", "../")
+_OTHER_SITE = ("//", "/\\")
 
 
 class Markup(str):
@@ -26,11 +26,10 @@ Child = str | int | float | None | Iterable["Child"]
 
 
 def escape(value: Any) -> str:
-    """A text as HTML. Control characters and lone surrogates are shown, never sent."""
+    """A text as HTML. Control characters, direction overrides and lone surrogates are shown as escapes, never sent."""
     if isinstance(value, Markup):
         return value
-    shown = str(value).translate(_HIDDEN)
-    return html.escape(shown.encode("utf-8", "backslashreplace").decode())
+    return html.escape(clean(str(value)).encode("utf-8", "backslashreplace").decode())
 
 
 def h(name: str, /, *children: Child, **attributes: str | int | bool | None) -> Markup:
@@ -60,6 +59,11 @@ def _attribute(key: str, value: str | int | bool | None) -> str:
         return ""
     if value is True:
         return f" {name}"
-    if name in _URL_ATTRIBUTES and not str(value).startswith(("/", "?", "#", "./", "../", "data:image/")):
+    if name in _URL_ATTRIBUTES and not _is_own_address(str(value)):
         raise ValueError(f"a page links only to its own site, not to {value!r}")
     return f' {name}="{escape(value)}"'
+
+
+def _is_own_address(address: str) -> bool:
+    """Whether an address stays on this site, or is an image in itself."""
+    return address.startswith("data:image/") or (address.startswith(_OWN_SITE) and not address.startswith(_OTHER_SITE))

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.view.access import Access
+from holdfast.view.access import TOKEN, Access
 from holdfast.view.events import EventStreams
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
@@ -28,6 +28,8 @@ from holdfast.view.pages import PAGES
 from holdfast.view.sources import NotFoundError, Sources
 
 _THREADS = 4
+THREAD_NAME = "holdfast-view"
+_EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
 _LINKS = Links()
 _FILES = importlib.resources.files("holdfast.view") / "static"
 _log = logging.getLogger("holdfast")
@@ -51,19 +53,21 @@ class Viewer:
         self._sources = sources
         self._access = access
         self._edit = edit
-        self._pool = ThreadPoolExecutor(_THREADS, "holdfast-view")
+        self._pool = ThreadPoolExecutor(_THREADS, THREAD_NAME)
         self._streams = EventStreams(sources, self._pool)
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._access.middleware()])
+        app = web.Application()
+        self._access.protect(app)
         for page in PAGES:
             app.router.add_get(page.path, functools.partial(self._show, page))
             data = "/api/runs" if page.path == "/" else f"/api{page.path}"
             app.router.add_get(data, functools.partial(self._answer, page))
-        app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream)
+        app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream, allow_head=False)
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get("/{rest:.*}", self._lost)
-        app.on_shutdown.append(self._stop)
+        app.on_shutdown.append(self._end_streams)  # before the server waits for requests to end
+        app.on_cleanup.append(self._close)
         return app
 
     async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
@@ -86,8 +90,8 @@ class Viewer:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self._streams.serve(request, self._request(request).run, self._access.headers())
-        except HoldfastError as error:
+            return await self._streams.serve(request, self._request(request).run)
+        except (HoldfastError, OSError) as error:
             status, sentence = _problem(error)
             return web.Response(status=status, text=f"{sentence}\n")
 
@@ -108,8 +112,10 @@ class Viewer:
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    async def _stop(self, _: web.Application) -> None:
+    async def _end_streams(self, _: web.Application) -> None:
         self._streams.close()
+
+    async def _close(self, _: web.Application) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._sources.close()
 
@@ -136,8 +142,8 @@ def _file_names() -> frozenset[str]:
     return frozenset(each.name for each in _FILES.iterdir() if each.is_file())
 
 
-async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled. `ready` gets the address with the token."""
+async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Callable[[str, str], None]) -> None:
+    """Serve until cancelled. `ready` gets the address with the token, and one that works once."""
     listening = _listen(settings.host, settings.port)
     port = listening.getsockname()[1]
     access = Access(token, port, settings.hosts, exposed=settings.exposed)
@@ -145,9 +151,9 @@ async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Cal
     await runner.setup()
     try:
         await web.SockSite(runner, listening, shutdown_timeout=1.0).start()
-        name = settings.host if not settings.exposed else socket.gethostname()
-        shown = f"[{name}]" if ":" in name else name
-        ready(f"http://{shown}:{port}/?token={token}")
+        name = socket.gethostname() if settings.host in _EVERY_INTERFACE else settings.host
+        address = f"http://{f'[{name}]' if ':' in name else name}:{port}/?{TOKEN}="
+        ready(f"{address}{token}", f"{address}{access.single_use_token()}")
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -279,7 +279,11 @@ class Sources:
                     found.append(find_to_read(store, f"{ref.experiment}/{ref.run_id}"))
             else:
                 found += [each for each in runs_in(store) if (each.experiment, each.run_id) == ref_names(ref)]
-        found += [each for each in self._places if (each.experiment, each.run_id) == ref_names(ref)]
+        found += [
+            each
+            for each in self._places
+            if (each.experiment, each.run_id) == ref_names(ref) and os.path.isdir(each.journal)
+        ]
         if len(found) > 1 and ref.uid:
             found = [each for each in found if _uid_of(each.folder) == ref.uid]
         if len({_uid_of(each.folder) for each in found}) > 1:  # a run and its mirror are the same run

@@ -158,8 +158,9 @@ class EventStreams:
         while True:
             try:
                 await self._advance(tail, ref)
-                if cursor.n > tail.cursor.n:  # of another run that had this folder before
-                    raise StaleCursorError(f"there is no record {cursor.n}")
+                end = tail.cursor  # once: a thread may be moving it
+                if cursor.n >= end.n and cursor != end:
+                    raise StaleCursorError(f"record {cursor.n} is of another run that had this folder before")
                 while cursor != tail.cursor or was_live != tail.is_live:
                     was_live = tail.is_live
                     event, cursor = await self._in_thread(tail.next, cursor)

@@ -9,7 +9,14 @@ import pytest
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
 NEEDS_CHROMIUM = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: tools/system-packages chromium")
-_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+REBOUND = "rebound.example"
+"""A name that leads to this machine, as after DNS rebinding."""
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
+)
 _WATCH = """
 (() => {
   window.addEventListener("securitypolicyviolation", (event) => {
@@ -103,11 +110,11 @@ class Browser:
 
 
 @contextmanager
-def launch(*arguments: str) -> Iterator[Browser]:
+def launch() -> Iterator[Browser]:
     """Not in a fixture of the whole session: while it is open, this thread cannot run another event loop."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=[*_ARGUMENTS, *arguments])
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
         try:
             yield Browser(launched)
         finally:

@@ -129,8 +129,8 @@ def _events(file: Any) -> Iterator[Event]:
             line = file.readline()
         except ConnectionResetError:
             return
-        if not line.endswith(b"\n"):
-            return  # cut off: what is not whole does not count
+        if not line.endswith(b"\n") or line == b"0\r\n":
+            return  # cut off (what is not whole does not count), or ended by a chunk of length 0
         text = line.decode().rstrip("\r\n")
         name, colon, value = text.partition(": ")
         if colon:

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.view.access import POLICY
 from tests.e2e.commands import call, environment, run, snapshot, write_spec
 from tests.e2e.view.addresses import every_address
 from tests.e2e.view.viewers import Viewer, stream
 
 KEY = "sums/arith/s0001/1"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-ancestors 'none'; form-action 'self'; base-uri 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",

@@ -60,8 +60,10 @@ class Durability(msgspec.Struct, frozen=True):
 class ViewedRun(Run):
     """A run that stays open. Hold its `lock` while using it."""
 
-    def __init__(self, place: RunLocation, at: int | None = None) -> None:
+    def __init__(self, place: RunLocation, at: int | None = None, *, frozen: bool = False) -> None:
+        """`frozen`: as it is now, whatever happens to it."""
         super().__init__(place, quiet=True)
+        self._frozen = frozen
         self.lock = threading.RLock()
         self.at = at
         self.uses = 0
@@ -74,6 +76,8 @@ class ViewedRun(Run):
 
     def refresh(self) -> None:
         """Open the index again if a file has changed."""
+        if self._frozen and self._stamp:
+            return
         if self.at is not None:
             if self._opened is None:
                 self._opened, self._damage = Index(self.place.folder, kept=False, last=self.at), DamageReport()
@@ -119,8 +123,11 @@ class ListedRun(msgspec.Struct, frozen=True):
 class Sources:
     """Everything that one server shows."""
 
-    def __init__(self, targets: Sequence[str], store: str) -> None:
-        """`targets`: folders of stores or runs, URLs of mirrors, or names of runs in `store`. None: all of `store`."""
+    def __init__(self, targets: Sequence[str], store: str, *, frozen: bool = False) -> None:
+        """`targets`: folders of stores or runs, URLs of mirrors, or names of runs in `store`. None: all of `store`.
+        `frozen`: a run stays as it is when it is opened first; for a static copy.
+        """
+        self._frozen = frozen
         self._places: list[RunLocation] = []
         self._stores: list[str] = []
         for target in targets or [store]:
@@ -253,7 +260,7 @@ class Sources:
         with self._lock:
             name = (place.folder, at)
             if name not in self._open:
-                self._open[name] = ViewedRun(place, at)
+                self._open[name] = ViewedRun(place, at, frozen=self._frozen)
             past = [each for each in self._open if each[1] is not None]
             surplus = past[: max(0, len(past) - _PAST_MAX)] + list(self._open)[: max(0, len(self._open) - _OPEN_MAX)]
             for each in dict.fromkeys(surplus):

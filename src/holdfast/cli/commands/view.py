@@ -1,4 +1,4 @@
-"""`holdfast view`: serves the web viewer until Ctrl-C."""
+"""`holdfast view`: serves the web viewer until Ctrl-C, or writes a static copy of its pages."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import UsageError
+from holdfast.report.text import counted, human_bytes
 from holdfast.runs import default_store
 from holdfast.view import THREAD_NAME, Sources, ViewSettings, serve, user_token
 
@@ -37,6 +38,26 @@ def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings,
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def bundle_runs(targets: Sequence[str], store: str | None, folder: str) -> int:
+    """Write a static copy of the runs into a folder."""
+    from holdfast.cli.progress import Spinner, is_watched
+    from holdfast.view.bundle import write_bundle
+
+    sources = Sources(targets, store or default_store(), frozen=True)
+    spinner = Spinner(f"writing {folder}") if is_watched() else None
+    if spinner is not None:
+        spinner.start()
+    try:
+        made = write_bundle(sources, folder, None if spinner is None else spinner.update)
+    finally:
+        if spinner is not None:
+            spinner.end()
+        sources.close()
+    counts = f"{counted(made.samples, 'sample')}, {counted(made.files, 'file')}, {human_bytes(made.bytes)}"
+    sys.stderr.write(f"wrote {folder}: {counts}; open {os.path.join(folder, 'index.html')}\n")
+    return 0
 
 
 async def _until_signal(sources: Sources, settings: ViewSettings, ready: Callable[[str, str], None]) -> int:

@@ -67,6 +67,7 @@ def render_page(body: Body, links: Links) -> str:
             h("main", body.content, id="content", tabindex="-1"),
             _help(),
             data_events=events or None,
+            data_static=links.is_static,
         ),
         lang="en",
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.journal import share_frames
 from holdfast.records import parse_key
 from holdfast.view.bundle.folder import BundledRun, BundleFolder, new_bundle
 from holdfast.view.bundle.links import INDEX, MISSING, SAMPLES, BundledKeys, BundleLinks, sample_file
@@ -59,7 +60,7 @@ def write_bundle(
     listed = [each for each in sources.list() if each.summary.run_id]
     if not listed:
         raise UsageError(f"there are no runs in {', '.join(sources.names)}")
-    with new_bundle(folder) as made:
+    with new_bundle(folder) as made, share_frames():
         writer = _Writer(sources, made, pages, report or (lambda done, total: None))
         runs = writer.write(listed)
         made.write_manifest(runs)
@@ -158,7 +159,7 @@ class _Writer:
             packed, scripts = {}, tuple[str, ...]()
             for key in batch:
                 body = self._body(page, _names(ref, key), links, ref)
-                packed[key] = (body.title, body.content)
+                packed[key] = (body.title, str(body.content))
                 scripts = scripts or body.scripts
                 self._written += 1
                 self._report(self._written, self._total)

@@ -55,6 +55,13 @@
     return made;
   }
 
+  function excerpt(text) {
+    const made = document.createElement("div");
+    made.className = "excerpt";
+    made.textContent = text;
+    return made;
+  }
+
   function badge(status) {
     const made = document.createElement("span");
     made.className = "badge " + status;
@@ -77,8 +84,8 @@
     made.append(
       cell(badge(row[STATUS])), cell(row[TASK]), cell(row[MODEL]), cell(link(row)), ...scores,
       cell(row[SECONDS] ? row[SECONDS].toFixed(2) : "", "number"), cell(row[TOKENS] ? String(row[TOKENS]) : "", "number"),
-      cell(row[COST] === null ? "" : "$" + row[COST].toPrecision(3), "number"), cell(row[QUESTION], "text"),
-      cell(answer, "text"),
+      cell(row[COST] === null ? "" : "$" + row[COST].toPrecision(3), "number"), cell(excerpt(row[QUESTION]), "text"),
+      cell(excerpt(answer), "text"),
     );
     return made;
   }

@@ -11,6 +11,7 @@
   let again = false;
 
   function refresh() {
+    if (root.dataset.static !== undefined) return;  // a static copy does not change
     if (document.hidden || loading) {
       again = true;
       return;

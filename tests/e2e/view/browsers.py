@@ -47,7 +47,7 @@ class Watched:
         page.add_init_script(_WATCH)
         page.on("console", lambda message: self._log(message))
         page.on("pageerror", lambda error: self._add(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self._add(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.on("popup", lambda popup: self._add(f"popup: {popup.url}"))
         page.on("download", lambda download: self._add(f"download: {download.url}"))
         page.on("websocket", lambda socket: self._add(f"socket: {socket.url}"))
@@ -64,6 +64,10 @@ class Watched:
     def _add(self, problem: str) -> None:
         if not any(part in problem for part in self.expected):
             self.problems.append(problem)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self._add(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _log(self, message: Any) -> None:
         if message.type in ("error", "warning"):

@@ -131,6 +131,7 @@ def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> N
         page.go_back()
         page.locator("#failures td a").nth(1).click()
         page.wait_for_selector("#bundle-sample h1")
+        assert page.url.endswith(".html#key=sums/small/s0007/1")
 
 
 def test_a_sample_of_another_file_and_one_that_is_not_there(browser: Browser, home: str) -> None:

@@ -64,7 +64,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         compared.append((given, secret))
         return compare(given, secret)
 
-    monkeypatch.setattr(access.hmac, "compare_digest", record)
+    monkeypatch.setattr(hmac, "compare_digest", record)
     checks = Access("secret", 7707)
     checks.allows_write(make_mocked_request("POST", "/", {"Host": "h", "Origin": "http://h"}), "guess")
     assert compared == [(b"guess", checks.form_token.encode())]

@@ -11,9 +11,9 @@ import webbrowser
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import UsageError
-from holdfast.report.text import counted, human_bytes
+from holdfast.report import counted, human_bytes
 from holdfast.runs import default_store
-from holdfast.view import THREAD_NAME, Sources, ViewSettings, serve, user_token
+from holdfast.view import THREAD_NAME, Sources, ViewSettings, serve, user_token, write_bundle
 
 
 def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings, *, opens: bool) -> int:
@@ -43,7 +43,6 @@ def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings,
 def bundle_runs(targets: Sequence[str], store: str | None, folder: str) -> int:
     """Write a static copy of the runs into a folder."""
     from holdfast.cli.progress import Spinner, is_watched
-    from holdfast.view.bundle import write_bundle
 
     sources = Sources(targets, store or default_store(), frozen=True)
     spinner = Spinner(f"writing {folder}") if is_watched() else None

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import clean
-from holdfast.report import ExportLine, readable_input, value_text
-from holdfast.report.text import shortened
+from holdfast.report import ExportLine, readable_input, shortened, value_text
 from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body

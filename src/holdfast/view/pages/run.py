@@ -88,7 +88,7 @@ def render(found: RunView, links: Links) -> Body:
 
 
 def _live(name: str, children: Iterable[Child]) -> Markup:
-    """A region that is replaced while the run goes on."""
+    """A region that is replaced while the run is live."""
     return h("section", children, id=name, data_live=True)
 
 

@@ -12,6 +12,7 @@ not distinguish plain and sealed segments. Nothing here writes.
 import bisect
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from typing import Protocol
@@ -19,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.journal.disk import Disk, NotAFileError
+from holdfast.journal.disk import OS_DISK, Disk, NotAFileError
 from holdfast.journal.frames import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 from holdfast.journal.positions import Damage, Entry
 from holdfast.records import LINE_BYTES_MAX, Line, is_known, parse
@@ -122,6 +123,42 @@ class PlainContent:
         self._disk.close(self._handle)
 
 
+class SharedFrames:
+    """Unpacked frames of all sealed files that are opened while `share_frames` is active: code that goes through a run
+    sample by sample opens the same files for each of them. The oldest frames are dropped first.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held = 0
+        self._frames: dict[tuple[int, int, int, int, int], bytes] = {}
+
+    def get(self, file: os.stat_result, at: int) -> bytes | None:
+        return self._frames.get((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, at))
+
+    def put(self, file: os.stat_result, at: int, data: bytes) -> None:
+        self._frames[file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, at] = data
+        self._held += len(data)
+        while self._held > self._bytes_max:
+            self._held -= len(self._frames.pop(next(iter(self._frames))))
+
+
+_shared: SharedFrames | None = None
+
+
+@contextlib.contextmanager
+def share_frames(bytes_max: int = 16 << 20) -> Iterator[None]:
+    """Keep unpacked frames from one opening of a file to the next. For one thread that reads a run that does not
+    change; damage that happens meanwhile may be noticed late.
+    """
+    global _shared
+    before, _shared = _shared, SharedFrames(bytes_max)
+    try:
+        yield
+    finally:
+        _shared = before
+
+
 class SealedContent:
     """A sealed segment. If its seek table is damaged, the frames are found by searching the file."""
 
@@ -132,6 +169,8 @@ class SealedContent:
         self._bytes = disk.size(handle)
         self._recent: dict[int, bytes] = {}
         self._recent_held = 0
+        self._shared = _shared if disk is OS_DISK else None
+        self._file = os.fstat(handle) if self._shared is not None else None
         table = read_table(self._read, self._bytes)
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
         self._ends = [frame.first + frame.size for frame in self._frames]
@@ -186,6 +225,10 @@ class SealedContent:
 
     def _unpacked(self, frame: Frame) -> Iterator[Piece]:
         data = self._recent.get(frame.at)
+        if data is None and self._shared is not None and self._file is not None:
+            data = self._shared.get(self._file, frame.at)
+            if data is not None:
+                self._remember(frame.at, data)
         if data is not None:
             yield Piece(frame.first, data)
             return
@@ -193,6 +236,8 @@ class SealedContent:
         data = unpack(packed, frame.size)
         if data is not None:
             self._remember(frame.at, data)
+            if self._shared is not None and self._file is not None:
+                self._shared.put(self._file, frame.at, data)
             yield Piece(frame.first, data)
             return
         saved = salvage(packed, frame.size)

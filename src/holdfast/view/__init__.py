@@ -5,7 +5,8 @@ open pages up to date. The viewer only reads; with `--edit` it also records scor
 """
 
 from holdfast.view.access import user_token
-from holdfast.view.server import ViewSettings, serve
+from holdfast.view.bundle import write_bundle
+from holdfast.view.server import THREAD_NAME, ViewSettings, serve
 from holdfast.view.sources import Sources
 
-__all__ = ["Sources", "ViewSettings", "serve", "user_token"]
+__all__ = ["THREAD_NAME", "Sources", "ViewSettings", "serve", "user_token", "write_bundle"]

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Reader, journal_folder
-from holdfast.state import is_held, stamp_of
+from holdfast.runs import RunLocation
+from holdfast.state import stamp_of, standing_of
 from holdfast.view.sources import RunRef, Sources
 
 _EVERY_SECONDS = 1.0
@@ -45,23 +46,28 @@ class RunEvent(msgspec.Struct, frozen=True):
 
 
 class _Tail:
-    """The end of one run's journal, read once for all of its streams."""
+    """The end of one run's journal, read once for all of its streams. Its methods run in threads; `advance` runs once
+    at a time.
+    """
 
-    def __init__(self, folder: str, cursor: Cursor) -> None:
-        self.folder = folder
+    def __init__(self, place: RunLocation, cursor: Cursor) -> None:
+        self.folder = place.folder
+        self.is_copy = bool(place.url)
+        """Whether it is a copy of a mirrored run, which must be fetched."""
         self.cursor = cursor
         self.is_live = False
         self.streams = 0
         self._seen: tuple[str, bool] | None = None
         self._recent: OrderedDict[Cursor, tuple[RunEvent, Cursor]] = OrderedDict()
 
-    def advance(self) -> bool:
-        """Read what was appended. False if nothing has changed. Raises StaleCursorError if files were replaced."""
-        held = is_held(self.folder)  # before the files: a run's last record is written before its lock is released
+    def advance(self) -> None:
+        """Read what was appended. Raises StaleCursorError if files were replaced."""
+        # The lock is checked before the files: a run's last record is written before its lock is released.
+        held = standing_of(self.folder).held
         seen = (stamp_of(self.folder), held)
         if seen == self._seen:
-            return False
-        self._seen, self.is_live = seen, held
+            return
+        self.is_live = held
         while True:
             event, after = read_event(self.folder, self.cursor, held)
             if event.count:
@@ -70,15 +76,18 @@ class _Tail:
             if len(self._recent) > _RECENT:
                 self._recent.popitem(last=False)
             if event.count < _BATCH:
-                return True
+                break
+        self._seen = seen  # not before: after an error the other streams must get it too
 
     def next(self, cursor: Cursor) -> tuple[RunEvent, Cursor]:
         """The event behind a stream's cursor: mostly one that was read for all, else its own until it has caught up."""
-        if cursor in self._recent:
-            return self._recent[cursor]
-        if cursor.n >= self.cursor.n:
+        recent = self._recent.get(cursor)
+        if recent is not None:
+            return recent
+        end = self.cursor
+        if cursor.n >= end.n:
             return RunEvent(cursor.n, 0, {}, [], self.is_live), cursor
-        return read_event(self.folder, cursor, self.is_live, self.cursor.n)
+        return read_event(self.folder, cursor, self.is_live, end.n)
 
 
 class EventStreams:
@@ -89,26 +98,27 @@ class EventStreams:
         self._pool = pool
         self._open: set[asyncio.Task[Any]] = set()
         self._tails: dict[str, _Tail] = {}
-        self._advancing: dict[str, asyncio.Task[bool]] = {}
+        self._advancing: dict[_Tail, asyncio.Task[None]] = {}
 
-    async def serve(self, request: web.Request, ref: RunRef, headers: dict[str, str]) -> web.StreamResponse:
-        folder, end = await self._in_thread(self._find, ref)
-        tail = self._tails.setdefault(folder, _Tail(folder, end))
-        cursor = parse_cursor(request.headers.get("Last-Event-ID", "")) or tail.cursor
-        response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
-        await response.prepare(request)
+    async def serve(self, request: web.Request, ref: RunRef) -> web.StreamResponse:
+        ref = msgspec.structs.replace(ref, at=None)
+        place, end = await self._in_thread(self._find, ref)
+        tail = self._tails.setdefault(place.folder, _Tail(place, end))
+        tail.streams += 1
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
-        tail.streams += 1
         try:
+            cursor = parse_cursor(request.headers.get("Last-Event-ID", "")) or tail.cursor
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
             with contextlib.suppress(ConnectionResetError, asyncio.CancelledError):
-                await self._follow(response, tail, cursor)
+                await self._follow(response, ref, tail, cursor)
         finally:
             self._open.discard(task)
             tail.streams -= 1
             if not tail.streams:
-                self._tails.pop(folder, None)
+                self._tails.pop(tail.folder, None)
         return response
 
     def close(self) -> None:
@@ -118,25 +128,39 @@ class EventStreams:
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(function, *arguments))
 
-    def _find(self, ref: RunRef) -> tuple[str, Cursor]:
+    def _find(self, ref: RunRef) -> tuple[RunLocation, Cursor]:
         with self._sources.open(ref) as run:
-            return run.place.folder, run.index.cursor
+            return run.place, run.index.cursor
 
-    async def _advance(self, tail: _Tail) -> bool:
+    async def _advance(self, tail: _Tail, ref: RunRef) -> None:
         """Once for all streams that wait for it."""
-        task = self._advancing.get(tail.folder)
+        task = self._advancing.get(tail)
         if task is None:
-            task = asyncio.create_task(self._in_thread(tail.advance))
-            self._advancing[tail.folder] = task
-            task.add_done_callback(lambda _: self._advancing.pop(tail.folder, None))
-        return await asyncio.shield(task)
+            task = asyncio.create_task(self._in_thread(self._read, tail, ref))
+            self._advancing[tail] = task
+            task.add_done_callback(functools.partial(self._forget, tail))
+        await asyncio.shield(task)
 
-    async def _follow(self, response: web.StreamResponse, tail: _Tail, cursor: Cursor) -> None:
+    def _read(self, tail: _Tail, ref: RunRef) -> None:
+        if tail.is_copy:
+            with self._sources.open(ref):
+                pass  # opening it fetches what is new
+        tail.advance()
+
+    def _forget(self, tail: _Tail, task: "asyncio.Task[None]") -> None:
+        self._advancing.pop(tail, None)
+        if not task.cancelled():
+            task.exception()  # if no stream waits for it any more, nobody needs to know
+
+    async def _follow(self, response: web.StreamResponse, ref: RunRef, tail: _Tail, cursor: Cursor) -> None:
         await response.write(f"retry: 1000\nid: {format_cursor(cursor)}\nevent: hello\ndata: {{}}\n\n".encode())
         was_live, quiet = None, 0.0
         while True:
             try:
-                await self._advance(tail)
+                await self._advance(tail, ref)
+                end = tail.cursor  # once: a thread may be moving it
+                if cursor.n >= end.n and cursor != end:
+                    raise StaleCursorError(f"record {cursor.n} is of another run that had this folder before")
                 while cursor != tail.cursor or was_live != tail.is_live:
                     was_live = tail.is_live
                     event, cursor = await self._in_thread(tail.next, cursor)
@@ -184,6 +208,7 @@ def parse_cursor(text: str) -> Cursor | None:
     n, _, rest = text.partition(".")
     segment, _, rest = rest.partition(".")
     offset, _, checksum = rest.partition(".")
-    if not all(part.isascii() and part.isdigit() for part in (n, segment, offset)) or not checksum.isalnum():
+    numbers = all(part.isascii() and part.isdigit() and len(part) < 20 for part in (n, segment, offset))
+    if not numbers or not checksum.isalnum():
         return START if text.startswith("0.") else None
     return Cursor(int(segment), int(offset), int(n), checksum)

@@ -17,6 +17,19 @@ RUN_PARTS = (
     ("spec", "Spec"),
 )
 """The pages of a run in its navigation."""
+_FILE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "form-action 'none'",
+        "base-uri 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""Of a page in a static copy, which has no headers: that of `access`, without what only a server needs."""
 _KEYS = (
     ("j / k", "next and previous line"),
     ("Enter", "open the line"),
@@ -32,6 +45,8 @@ def render_page(body: Body, links: Links) -> str:
     head = h(
         "head",
         h("meta", charset="utf-8"),
+        h("meta", http_equiv="Content-Security-Policy", content=_FILE_POLICY) if links.is_static else None,
+        h("meta", name="referrer", content="no-referrer") if links.is_static else None,
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("meta", name="color-scheme", content="light dark"),
         # Without a referrer a browser sends forms with the Origin "null", which no write accepts.
@@ -54,6 +69,7 @@ def render_page(body: Body, links: Links) -> str:
             h("main", body.content, id="content", tabindex="-1"),
             _help(),
             data_events=events or None,
+            data_static=links.is_static,
         ),
         lang="en",
     )
@@ -67,10 +83,12 @@ def _header(body: Body, links: Links) -> Markup:
         crumbs += [h("a", name, href=links.run(body.run), class_="crumb")]
     rows = [h("nav", crumbs, _state(body), class_="crumbs", aria_label="Breadcrumb")]
     if body.run is not None:
-        tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in RUN_PARTS]
+        shown = [(part, label) for part, label in RUN_PARTS if links.has(part)]
+        tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
-        tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in ("leaderboard", "history")]
+        others = [name for name in ("leaderboard", "history") if links.has(name)]
+        tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in others]
     rows.append(h("nav", tabs, class_="tabs", aria_label="Pages"))
     if body.run is not None and body.run.at is not None:
         rows.append(_travel(body.run, links))

@@ -25,6 +25,10 @@ class Links:
     is_static = False
     """Whether the pages are files: nothing is live, and nothing can be asked of a server."""
 
+    def has(self, part: str) -> bool:
+        """Whether there is such a page: a static copy may lack some."""
+        return True
+
     def runs(self, **query: str) -> str:
         return f"/{_query(query)}"
 

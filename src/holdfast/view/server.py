@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.view.access import Access
+from holdfast.view.access import TOKEN, Access
 from holdfast.view.computations import Computations
 from holdfast.view.events import EventStreams
 from holdfast.view.files import FILES
@@ -31,6 +31,8 @@ from holdfast.view.pages import PAGES
 from holdfast.view.sources import NotFoundError, Sources
 
 _THREADS = 4
+THREAD_NAME = "holdfast-view"
+_EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
 _FILES = importlib.resources.files("holdfast.view") / "static"
 _log = logging.getLogger("holdfast")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,12 +57,13 @@ class Viewer:
         self._links = Links()
         if edit:
             self._links.editing = editing_with(access)
-        self._pool = ThreadPoolExecutor(_THREADS, "holdfast-view")
+        self._pool = ThreadPoolExecutor(_THREADS, THREAD_NAME)
         self._streams = EventStreams(sources, self._pool)
         self._computations = Computations()
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._access.middleware()])
+        app = web.Application()
+        self._access.protect(app)
         for page in PAGES:
             app.router.add_get(page.path, functools.partial(self._show, page))
             data = "/api/runs" if page.path == "/" else f"/api{page.path}"
@@ -68,10 +71,11 @@ class Viewer:
         for file in FILES:
             app.router.add_get(file.path, functools.partial(self._send, file))
         app.router.add_post(SCORES, self._save)
-        app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream)
+        app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream, allow_head=False)
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get("/{rest:.*}", self._lost)
-        app.on_shutdown.append(self._stop)
+        app.on_shutdown.append(self._end_streams)  # before the server waits for requests to end
+        app.on_cleanup.append(self._close)
         return app
 
     async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
@@ -92,7 +96,7 @@ class Viewer:
             found: FileReply = await self._run(file.load, self._request(request))
         except (HoldfastError, OSError) as error:
             return self._show_problem(error)
-        headers = {**self._access.headers(), "Content-Type": found.type}
+        headers = {"Content-Type": found.type}
         if found.name:
             headers["Content-Disposition"] = f'attachment; filename="{found.name}"'
         if isinstance(found.content, bytes):
@@ -127,8 +131,8 @@ class Viewer:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self._streams.serve(request, self._request(request).run, self._access.headers())
-        except HoldfastError as error:
+            return await self._streams.serve(request, self._request(request).run)
+        except (HoldfastError, OSError) as error:
             status, sentence = _problem(error)
             return web.Response(status=status, text=f"{sentence}\n")
 
@@ -151,8 +155,10 @@ class Viewer:
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    async def _stop(self, _: web.Application) -> None:
+    async def _end_streams(self, _: web.Application) -> None:
         self._streams.close()
+
+    async def _close(self, _: web.Application) -> None:
         self._computations.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._sources.close()
@@ -182,8 +188,8 @@ def _file_names() -> frozenset[str]:
     return frozenset(each.name for each in _FILES.iterdir() if each.is_file())
 
 
-async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled. `ready` gets the address with the token."""
+async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Callable[[str, str], None]) -> None:
+    """Serve until cancelled. `ready` gets the address with the token, and one that works once."""
     listening = _listen(settings.host, settings.port)
     port = listening.getsockname()[1]
     access = Access(token, port, settings.hosts, exposed=settings.exposed)
@@ -191,9 +197,9 @@ async def serve(sources: Sources, settings: ViewSettings, token: str, ready: Cal
     await runner.setup()
     try:
         await web.SockSite(runner, listening, shutdown_timeout=1.0).start()
-        name = settings.host if not settings.exposed else socket.gethostname()
-        shown = f"[{name}]" if ":" in name else name
-        ready(f"http://{shown}:{port}/?token={token}")
+        name = socket.gethostname() if settings.host in _EVERY_INTERFACE else settings.host
+        address = f"http://{f'[{name}]' if ':' in name else name}:{port}/?{TOKEN}="
+        ready(f"{address}{token}", f"{address}{access.single_use_token()}")
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -9,8 +9,8 @@ import contextlib
 import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterator, MutableSequence, Sequence
 
 import msgspec
 
@@ -25,6 +25,8 @@ from holdfast.state import Index, Standing, stamp_of, standing_of, status_of
 from holdfast.view.table import SampleTables
 
 _OPEN_MAX = 12
+_PAST_MAX = 2
+"""Runs as they were: their indexes are in memory."""
 _MIRROR_SECONDS = 5.0
 """How old the copy of a mirrored run may be."""
 
@@ -68,10 +70,15 @@ class KeyOutline(msgspec.Struct):
 class ViewedRun(Run):
     """A run that stays open. Hold its `lock` while using it."""
 
-    def __init__(self, place: RunLocation, at: int | None = None) -> None:
+    def __init__(self, place: RunLocation, at: int | None = None, *, frozen: bool = False) -> None:
+        """`frozen`: as it is now, whatever happens to it."""
         super().__init__(place, quiet=True)
+        self._frozen = frozen
         self.lock = threading.RLock()
         self.at = at
+        self.uses = 0
+        self.is_evicted = False
+        """Whether it was closed to make room: open the run again."""
         self.uid = Reader(place.journal).uid
         self.standing = Standing(held=False)
         self.outline: KeyOutline | None = None
@@ -81,6 +88,8 @@ class ViewedRun(Run):
 
     def refresh(self) -> None:
         """Open the index again if a file has changed."""
+        if self._frozen and self._stamp:
+            return
         if self.at is not None:
             if self._opened is None:
                 self._opened, self._damage = Index(self.place.folder, kept=False, last=self.at), DamageReport()
@@ -126,8 +135,11 @@ class ListedRun(msgspec.Struct, frozen=True):
 class Sources:
     """Everything that one server shows."""
 
-    def __init__(self, targets: Sequence[str], store: str) -> None:
-        """`targets`: folders of stores or runs, URLs of mirrors, or names of runs in `store`. None: all of `store`."""
+    def __init__(self, targets: Sequence[str], store: str, *, frozen: bool = False) -> None:
+        """`targets`: folders of stores or runs, URLs of mirrors, or names of runs in `store`. None: all of `store`.
+        `frozen`: a run stays as it is when it is opened first; for a static copy.
+        """
+        self._frozen = frozen
         self._places: list[RunLocation] = []
         self._stores: list[str] = []
         for target in targets or [store]:
@@ -136,6 +148,7 @@ class Sources:
         self._lock = threading.Lock()
         self.tables = SampleTables()
         """The lists of samples of these runs."""
+        self._held = threading.local()
 
     def _add(self, target: str, store: str) -> None:
         if is_url(target):
@@ -161,13 +174,13 @@ class Sources:
     def list(self) -> list[ListedRun]:
         """Every run, the newest first. A store that cannot be read appears as one line that says so."""
         found = [each for store in self._stores for each in self._list_store(store)]
-        for place in self._places:
-            with self.open(RunRef(place.experiment, place.run_id)) as run:
-                found.append(ListedRun(place.store, run.summary()))
-        names = [(each.summary.experiment, each.summary.run_id) for each in found]
+        found += [ListedRun(place.store, self._summary(place)) for place in self._places]
+        names = Counter((each.summary.experiment, each.summary.run_id) for each in found)
         listed = [
-            msgspec.structs.replace(each, uid=_uid_of(each.summary.folder)) if names.count(name) > 1 else each
-            for each, name in zip(found, names, strict=True)
+            msgspec.structs.replace(each, uid=_uid_of(each.summary.folder))
+            if names[each.summary.experiment, each.summary.run_id] > 1
+            else each
+            for each in found
         ]
         return sorted(listed, key=lambda each: each.summary.created or each.summary.updated, reverse=True)
 
@@ -178,44 +191,107 @@ class Sources:
             found = [RunSummary("", "", "unreadable", str(error), folder=store)]
         return (ListedRun(store, each) for each in found)
 
+    def _summary(self, place: RunLocation) -> RunSummary:
+        try:
+            with self.open(RunRef(place.experiment, place.run_id, _uid_of(place.folder))) as run:
+                return run.summary()
+        except (HoldfastError, OSError) as error:
+            return RunSummary(place.run_id, place.experiment, "unreadable", str(error), folder=place.folder)
+
     @contextlib.contextmanager
     def open(self, ref: RunRef) -> Iterator[ViewedRun]:
-        """The run, up to date and locked. NotFoundError if there is none, or several and no uid."""
-        run = self._find_open(ref)
-        with run.lock:
-            run.refresh()
+        """The run, up to date and locked. NotFoundError if there is none, or several and no uid. A thread opens one
+        run at a time; for more at once use `open_several`.
+        """
+        with self.open_several([ref]) as (run,):
             yield run
 
-    def close(self) -> None:
-        self.tables.close()  # first: it reads runs in the background
-        for run in self._open.values():
-            with run.lock:
-                run.close()
-        self._open.clear()
+    @contextlib.contextmanager
+    def open_several(self, refs: Sequence[RunRef]) -> Iterator[Sequence[ViewedRun]]:
+        """Several runs at once. They are locked in the order of their folders, so that two requests for the same runs
+        never wait for each other.
+        """
+        while True:
+            runs = self._find_open(refs)
+            ordered = sorted(set(runs), key=lambda each: (each.place.folder, each.at or 0))
+            self._forbid_nesting(ordered)
+            with contextlib.ExitStack() as stack:
+                for run in ordered:
+                    stack.enter_context(run.lock)
+                if any(run.is_evicted for run in runs):
+                    continue  # while this thread waited for a lock
+                for run in ordered:
+                    stack.enter_context(self._in_use(run))
+                    run.refresh()
+                yield runs
+                return
 
-    def _find_open(self, ref: RunRef) -> ViewedRun:
+    def close(self) -> None:
+        """Close the runs that no thread is reading. The others end with the process: nothing is written."""
+        self.tables.close()  # first: it reads runs in the background
         with self._lock:
-            for (_, at), run in self._open.items():
-                names = (run.place.experiment, run.place.run_id)
+            for name in list(self._open):
+                self._evict(name)
+
+    def _forbid_nesting(self, runs: Sequence[ViewedRun]) -> None:
+        held: MutableSequence[ViewedRun] = self._held.__dict__.setdefault("runs", [])
+        if held and not set(runs) <= set(held):
+            raise RuntimeError("this thread has opened a run and wants another: two threads could wait for each other")
+
+    @contextlib.contextmanager
+    def _in_use(self, run: ViewedRun) -> Iterator[None]:
+        held: MutableSequence[ViewedRun] = self._held.runs
+        held.append(run)
+        run.uses += 1
+        try:
+            yield
+        finally:
+            run.uses -= 1
+            held.pop()
+
+    def _find_open(self, refs: Sequence[RunRef]) -> Sequence[ViewedRun]:
+        found: dict[tuple[str, int | None], ViewedRun] = {}
+        every = []
+        for ref in refs:
+            run = self._find_kept(ref) or self._keep(self._locate(ref), ref.at, found)
+            found[run.place.folder, run.at] = run
+            every.append(run)
+        return every
+
+    def _find_kept(self, ref: RunRef) -> ViewedRun | None:
+        """The run, if it is open already and there can be no other of its name."""
+        with self._lock:
+            for name, run in self._open.items():
                 is_named = ref.uid == run.uid or (not ref.uid and len(self.names) == 1)
-                if names == ref_names(ref) and at == ref.at and is_named:
-                    if os.path.isdir(run.place.journal):
-                        self._open.move_to_end((run.place.folder, at))
-                        return run
-                    break
-        place = self._locate(ref)
+                if (run.place.experiment, run.place.run_id) == ref_names(ref) and run.at == ref.at and is_named:
+                    if not os.path.isdir(run.place.journal):
+                        return None
+                    self._open.move_to_end(name)
+                    return run
+        return None
+
+    def _keep(self, place: RunLocation, at: int | None, wanted: Container[tuple[str, int | None]]) -> ViewedRun:
+        """Keep a run open, and close others to make room, but none that is wanted."""
         with self._lock:
-            name = (place.folder, ref.at)
+            name = (place.folder, at)
             if name not in self._open:
-                self._open[name] = ViewedRun(place, ref.at)
-            while len(self._open) > _OPEN_MAX:
-                oldest = next(iter(self._open))
-                if oldest == name or not self._open[oldest].lock.acquire(blocking=False):
-                    break  # in use: the next request closes it
-                old = self._open.pop(oldest)
-                old.close()
-                old.lock.release()
+                self._open[name] = ViewedRun(place, at, frozen=self._frozen)
+            past = [each for each in self._open if each[1] is not None]
+            surplus = past[: max(0, len(past) - _PAST_MAX)] + list(self._open)[: max(0, len(self._open) - _OPEN_MAX)]
+            for each in dict.fromkeys(surplus):
+                if each != name and each not in wanted:
+                    self._evict(each)
             return self._open[name]
+
+    def _evict(self, name: tuple[str, int | None]) -> None:
+        """Close a run, unless it is being read: then a later request closes it."""
+        run = self._open[name]
+        if run.lock.acquire(blocking=False):
+            if not run.uses:  # the lock alone does not tell: this thread may be the one that reads it
+                run.is_evicted = True
+                run.close()
+                del self._open[name]
+            run.lock.release()
 
     def _locate(self, ref: RunRef) -> RunLocation:
         found = []
@@ -225,7 +301,11 @@ class Sources:
                     found.append(find_to_read(store, f"{ref.experiment}/{ref.run_id}"))
             else:
                 found += [each for each in runs_in(store) if (each.experiment, each.run_id) == ref_names(ref)]
-        found += [each for each in self._places if (each.experiment, each.run_id) == ref_names(ref)]
+        found += [
+            each
+            for each in self._places
+            if (each.experiment, each.run_id) == ref_names(ref) and os.path.isdir(each.journal)
+        ]
         if len(found) > 1 and ref.uid:
             found = [each for each in found if _uid_of(each.folder) == ref.uid]
         if len({_uid_of(each.folder) for each in found}) > 1:  # a run and its mirror are the same run

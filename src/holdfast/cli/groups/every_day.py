@@ -253,14 +253,20 @@ def view(
         typer.Option(metavar="NAME", help="Another name of this machine in addresses. Repeatable."),
     ] = None,
     yes_expose: Annotated[bool, typer.Option("--yes-expose", help="Let other machines connect (see --host).")] = False,
+    bundle: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write the pages as files into this folder instead of serving them."),
+    ] = None,
     store: StoreToRead = None,
 ) -> None:
     """Look at runs in a browser, live.
 
     Prints the address of the page. Stop it with Ctrl-C.
     """
-    from holdfast.cli.commands.view import view_runs
+    from holdfast.cli.commands.view import bundle_runs, view_runs
     from holdfast.view import ViewSettings
 
+    if bundle is not None:
+        raise typer.Exit(bundle_runs(targets or [], store, bundle))
     settings = ViewSettings(host, port, tuple(allow_host or ()), yes_expose, edit)
     raise typer.Exit(view_runs(targets or [], store, settings, opens=not no_open))

@@ -120,7 +120,7 @@ def render(found: RunView, links: Links) -> Body:
 
 
 def _live(name: str, children: Iterable[Child]) -> Markup:
-    """A region that is replaced while the run continues."""
+    """A region that is replaced while the run is live."""
     return h("section", children, id=name, data_live=True)
 
 

@@ -60,15 +60,16 @@ def render(found: RunList, links: Links) -> Body:
     if not found.total:
         content = h("p", f"There are no runs in {', '.join(found.sources)}. Start one with: holdfast run SPEC")
         return Body("Runs", content, part="runs")
-    numbers = frozenset({"samples", "failed", "cost", "age"})
-    columns = ["status", "run", "progress", "samples", "failed", "scores", "cost", "tags", "age"]
+    numbers = frozenset({"samples", "failed", "cost", "age", "started"})
+    since = "started" if links.is_static else "age"  # a copy may be looked at much later
+    columns = ["status", "run", "progress", "samples", "failed", "scores", "cost", "tags", since]
     several = len(found.sources) > 1
     rows = [_row(each, links, several) for each in found.runs]
     shown = f"{len(found.runs):,} of {found.matching:,} runs" if found.matching > len(found.runs) else ""
     content = join(
         [
             h("h1", "Runs"),
-            _filters(found),
+            None if links.is_static else _filters(found),
             h("p", shown or f"{found.matching:,} of {found.total:,} runs", class_="quiet"),
             table([*columns, *(["store"] if several else [])], rows, numbers=numbers, class_="rows"),
         ]
@@ -120,13 +121,17 @@ def _row(each: ListedRun, links: Links, several: bool) -> Markup:
         scores_text(summary.scores),
         cost_text(summary.cost),
         [h("span", tag, class_="tag") for tag in summary.tags],
-        h("time", age(summary.created), datetime=summary.created, title=summary.created),
+        h("time", _since(summary.created, links), datetime=summary.created, title=summary.created),
         *([each.source] if several else []),
     ]
     classes = ("", "", "", "number", "number", "", "number", "", "number", "")
     shown = [h("td", cell, class_=name or None) for cell, name in zip(cells, classes, strict=False)]
     damage = [h("tr", h("td", sentence, colspan=str(len(cells)), class_="damage")) for sentence in summary.damage]
     return join([h("tr", shown), *damage])
+
+
+def _since(created: str, links: Links) -> str:
+    return f"{created[:10]} {created[11:16]}" if links.is_static else age(created)
 
 
 def progress_bar(finished: int, failed: int, planned: int) -> Markup:

@@ -12,6 +12,7 @@
   let polledAt = Date.now();
 
   function refresh() {
+    if (root.dataset.static !== undefined) return;  // a static copy does not change
     if (document.hidden || loading) {
       again = true;
       return;
@@ -69,19 +70,26 @@
     }, Math.min.apply(null, seconds) * 1000);
   }
 
+  // One stream per visible tab: a browser opens at most six connections to a server, and one that is open in every
+  // hidden tab would leave none for the next page. The first event of a stream loads what the page has missed.
   const address = root.dataset.events;
-  if (address && window.EventSource) {
-    let stream = null;
-    const open = function () {
-      stream = new EventSource(address);
-      stream.addEventListener("records", refresh);
-      stream.addEventListener("reset", function () {
-        stream.close();
-        refresh();
-        setTimeout(open, 2000);
-      });
-    };
-    open();
+  let stream = null;
+  function follow() {
+    if (stream || document.hidden) return;
+    stream = new EventSource(address);
+    stream.addEventListener("records", refresh);
+    stream.addEventListener("reset", function () {
+      leave();
+      refresh();
+      setTimeout(follow, 2000);
+    });
+  }
+  function leave() {
+    if (stream) stream.close();
+    stream = null;
+  }
+  if (address) {
+    follow();
   } else {
     poll();
   }
@@ -94,7 +102,9 @@
     }
   }, 500);
   document.addEventListener("visibilitychange", function () {
-    if (!document.hidden && again) refresh();
+    if (address && document.hidden) leave();
+    else if (address) follow();
+    else if (!document.hidden && again) refresh();
   });
 
   // Filters that change the address as soon as they are chosen.
@@ -122,18 +132,25 @@
     every[now].scrollIntoView({ block: "nearest" });
   }
 
-  function follow(selector) {
+  function open(selector) {
     const link = document.querySelector(selector);
     if (link) link.click();
+  }
+
+  function goUp() {
+    const above = Array.from(document.querySelectorAll(".crumbs a")).filter(function (link) {
+      return link.pathname !== location.pathname;
+    });
+    if (above.length) above[above.length - 1].click();
   }
 
   const keys = {
     j: function () { choose(1); },
     k: function () { choose(-1); },
-    Enter: function () { follow("table.rows tr.chosen a"); },
-    n: function () { follow("a[rel=next]"); },
-    p: function () { follow("a[rel=prev]"); },
-    u: function () { follow(".crumbs a:last-of-type"); },
+    Enter: function () { open("table.rows tr.chosen a"); },
+    n: function () { open("a[rel=next]"); },
+    p: function () { open("a[rel=prev]"); },
+    u: goUp,
     "/": function () { const field = document.querySelector("input[type=search]"); if (field) field.focus(); },
     "?": function () { const help = document.getElementById("help"); if (help) help.showModal(); },
   };

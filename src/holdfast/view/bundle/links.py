@@ -1,0 +1,90 @@
+"""Addresses in a static copy: relative file names. What a server is asked for in a query is behind `#`."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from urllib.parse import quote
+
+from holdfast.records import parse_key
+from holdfast.view.links import Links
+from holdfast.view.sources import RunRef
+
+INDEX = "index.html"
+MISSING = "missing.html"
+SAMPLES = "samples"
+DATA = re.compile(r"(rows|samples)-[0-9]+\.js")
+"""Files with the data of a run, in its own folder."""
+
+
+class BundledKeys:
+    """In which file of a run's folder each sample is."""
+
+    def __init__(self, folder: str, keys: Collection[str], per_file: int) -> None:
+        self.folder = folder
+        self.per_file = per_file
+        self._numbers = {key: number for number, key in enumerate(keys)}
+
+    def file(self, key: str) -> str | None:
+        number = self._numbers.get(key)
+        return None if number is None else sample_file(number // self.per_file)
+
+
+def sample_file(number: int) -> str:
+    return f"samples-{number:04d}.html"
+
+
+class BundleLinks(Links):
+    """The addresses on one page of a copy, which is some folders below its top (`base`)."""
+
+    is_static = True
+
+    def __init__(self, base: str, runs: Mapping[RunRef, BundledKeys], parts: Collection[str]) -> None:
+        """`parts`: the pages that the copy has, such as `samples` and `leaderboard`."""
+        self._base = base
+        self._runs = runs
+        self._parts = parts
+
+    def has(self, part: str) -> bool:
+        return part in self._parts
+
+    def runs(self, **query: str) -> str:
+        return f"{self._base}{INDEX}"
+
+    def run(self, ref: RunRef, part: str = "", **query: str) -> str:
+        found = self._runs.get(_now(ref))
+        if found is None or part not in self._parts:
+            return self._missing
+        return f"{self._base}{found.folder}/{part or 'index'}.html{_fragment(query) if part == SAMPLES else ''}"
+
+    def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
+        found = self._runs.get(_now(ref))
+        file = found.file(key) if found is not None else None
+        if found is None or file is None:
+            return self._missing
+        return f"{self._base}{found.folder}/{file}{_fragment({'key': key, 'step': '' if step is None else str(step)})}"
+
+    def repeats(self, ref: RunRef, key: str) -> str:
+        """The list of samples, with all repeats of the sample."""
+        parts = parse_key(key)
+        return self.run(ref, SAMPLES, task=parts.task, model=parts.model, id=parts.sample_id)
+
+    def page(self, path: str, **query: str | Sequence[str]) -> str:
+        return f"{self._base}{path}.html" if path in self._parts else self._missing
+
+    def data(self, address: str) -> str:
+        return self._missing
+
+    def file(self, name: str) -> str:
+        return f"./{name}" if DATA.fullmatch(name) else f"{self._base}files/{name}"
+
+    @property
+    def _missing(self) -> str:
+        return f"{self._base}{MISSING}"
+
+
+def _now(ref: RunRef) -> RunRef:
+    return ref if ref.at is None else RunRef(ref.experiment, ref.run_id, ref.uid)
+
+
+def _fragment(query: Mapping[str, str]) -> str:
+    given = [f"{name}={quote(value, safe='/')}" for name, value in query.items() if value]
+    return f"#{'&'.join(given)}" if given else ""

@@ -1,0 +1,125 @@
+"""A real browser that reports everything that goes wrong on a page: errors, violations, dialogs, foreign requests."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
+NEEDS_CHROMIUM = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: tools/system-packages chromium")
+REBOUND = "rebound.example"
+"""A name that leads to this machine, as after DNS rebinding."""
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
+)
+_WATCH = """
+(() => {
+  window.addEventListener("securitypolicyviolation", (event) => {
+    console.error(`violation of ${event.violatedDirective}: ${event.blockedURI}`);
+  });
+  let value;
+  Object.defineProperty(window, "pwned", {
+    get: () => value,
+    set: (given) => { value = given; console.error(`executed: ${given}`); },
+  });
+})();
+"""
+"""Runs before every script of a page."""
+Theme = Literal["light", "dark"]
+
+
+class Watched:
+    """A page of the browser that remembers its problems. `home`: the only address that it may load anything from."""
+
+    def __init__(self, context: Any, home: str) -> None:
+        self.page = context.new_page()
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        """Parts of problems that the test expects."""
+        self._home = home
+        page = self.page
+        page.add_init_script(_WATCH)
+        page.on("console", lambda message: self._log(message))
+        page.on("pageerror", lambda error: self._add(f"error: {error}"))
+        page.on("dialog", self._dismiss)
+        page.on("popup", lambda popup: self._add(f"popup: {popup.url}"))
+        page.on("download", lambda download: self._add(f"download: {download.url}"))
+        page.on("websocket", lambda socket: self._add(f"socket: {socket.url}"))
+        page.on("request", lambda request: self._see(request.url))
+        page.on("requestfailed", self._see_failure)
+
+    def open(self, address: str) -> Any:
+        """Load an address of the server, and wait until its scripts have run. Returns the response."""
+        return self.page.goto(address if "://" in address else f"{self._home}{address}", wait_until="load")
+
+    def check(self) -> None:
+        assert self.problems == []
+
+    def _add(self, problem: str) -> None:
+        if not any(part in problem for part in self.expected):
+            self.problems.append(problem)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self._add(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _log(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self._add(f"{message.type}: {message.text}")
+
+    def _see(self, address: str) -> None:
+        self.requests.append(address)
+        if not address.startswith((f"{self._home}/", "data:image/")):
+            self._add(f"request to another site: {address}")
+
+    def _see_failure(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # a page that is left ends its event stream
+            self._add(f"failed: {request.url}: {request.failure}")
+
+
+class Browser:
+    """Debian's Chromium, driven by Playwright."""
+
+    def __init__(self, launched: Any) -> None:
+        self._launched = launched
+
+    @contextmanager
+    def context(
+        self, *, width: int = 1400, height: int = 900, theme: Theme = "light", scripts: bool = True
+    ) -> Iterator[Any]:
+        """Its own cookies."""
+        made = self._launched.new_context(
+            viewport={"width": width, "height": height}, color_scheme=theme, java_script_enabled=scripts
+        )
+        try:
+            yield made
+        finally:
+            made.close()
+
+    @contextmanager
+    def watch(self, home: str, link: str = "", **settings: Any) -> Iterator[Watched]:
+        """A page that may only load from `home`. `link`: opened first, for its cookie."""
+        with self.context(**settings) as context:
+            watched = Watched(context, home)
+            if link:
+                watched.open(link)
+            yield watched
+            watched.check()
+
+
+@contextmanager
+def launch() -> Iterator[Browser]:
+    """Not in a fixture of the whole session: while it is open, this thread cannot run another event loop."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
+        try:
+            yield Browser(launched)
+        finally:
+            launched.close()

@@ -1,0 +1,161 @@
+"""What people need who use a keyboard, a screen reader, or a screen with little contrast."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import pairwise
+
+import pytest
+
+from tests.e2e.commands import run, write_spec
+from tests.e2e.view.addresses import every_address
+from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme
+from tests.e2e.view.viewers import Viewer
+
+pytestmark = NEEDS_CHROMIUM
+
+ADDRESSES = every_address("sums", "one", "sums/arith/s0001/1")
+PATHS = pytest.mark.parametrize("path", ADDRESSES)
+
+_UNNAMED = """() => {
+  const name = (each) => each.getAttribute("aria-label") || each.title || (each.labels && each.labels.length)
+    || each.getAttribute("aria-labelledby") || each.textContent.trim();
+  const fields = [...document.querySelectorAll("input:not([type=hidden]), select, textarea")]
+    .filter((each) => !(each.getAttribute("aria-label") || (each.labels && each.labels.length)));
+  const others = [...document.querySelectorAll("a[href], button, summary, dialog, nav, meter, svg[role=img]")]
+    .filter((each) => !name(each));
+  const images = [...document.querySelectorAll("img:not([alt])")];
+  return [...fields, ...others, ...images].map((each) => each.outerHTML.slice(0, 200));
+}"""
+
+_CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const channels = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.map((each) => each / 255)
+      .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = channels(getComputedStyle(each).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+    return channels(getComputedStyle(document.documentElement).colorScheme === "dark" ? "black" : "white");
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("header *, main *")) {
+    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim());
+    if (!own || !element.getClientRects().length || element.closest(".skip, option")) continue;
+    const style = getComputedStyle(element);
+    const colour = channels(element.ownerSVGElement ? style.fill : style.color);
+    const [a, b] = [light(colour), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) found[`${element.tagName} ${element.className} ${element.textContent.slice(0, 40)}`] = ratio;
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    """Runs of several states, so that pages show all of their colours."""
+    folder = tmp_path_factory.mktemp("accessible")
+    (folder / "own.py").write_text(
+        "async def answer(request):\n"
+        "    if '2 + ' in str(request.messages[-1]['content']):\n"
+        "        raise ValueError('no')\n"
+        "    return '8'\n"
+    )
+    assert run("run", write_spec(folder, tags=["nightly"], description="a try"), "--id", "one", cwd=folder).code == 0
+    spec = write_spec(folder, model={"provider": "own:answer", "options": {}}, task={"sample_retries": 0})
+    assert run("run", spec, "--id", "two", cwd=folder).code == 1
+    assert run("run", write_spec(folder), "--id", "bad", cwd=folder).code == 0
+    for segment in (folder / "runs" / "sums" / "bad" / "journal").iterdir():
+        segment.write_bytes(b"damaged")
+    with Viewer("runs", cwd=folder) as made:
+        yield made
+
+
+@PATHS
+def test_every_control_has_a_name(browser: Browser, viewer: Viewer, path: str) -> None:
+    with browser.watch(viewer.url, viewer.link) as watched:
+        watched.open(ADDRESSES[path])
+        assert watched.page.evaluate(_UNNAMED) == []
+        assert watched.page.evaluate("document.documentElement.lang") == "en"
+
+
+@PATHS
+def test_headings_are_in_order_and_landmarks_are_there(browser: Browser, viewer: Viewer, path: str) -> None:
+    with browser.watch(viewer.url, viewer.link) as watched:
+        watched.open(ADDRESSES[path])
+        read = "[...document.querySelectorAll('main :is(h1, h2, h3, h4)')].map((each) => Number(each.tagName[1]))"
+        levels = watched.page.evaluate(read)
+        assert levels[:1] == [1]
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+        for landmark in ("header", "main", "nav"):
+            assert watched.page.locator(landmark).count() >= 1
+        twice = "[...document.querySelectorAll('[id]')].map((each) => each.id)"
+        ids = watched.page.evaluate(twice)
+        assert len(ids) == len(set(ids))
+
+
+@PATHS
+def test_the_focus_is_visible_wherever_tab_leads(browser: Browser, viewer: Viewer, path: str) -> None:
+    read = """() => {
+      const style = getComputedStyle(document.activeElement);
+      return [document.activeElement.tagName, style.outlineStyle, parseFloat(style.outlineWidth)];
+    }"""
+    with browser.watch(viewer.url, viewer.link) as watched:
+        watched.open(ADDRESSES[path])
+        for _ in range(25):
+            watched.page.keyboard.press("Tab")
+            name, style, width = watched.page.evaluate(read)
+            assert name == "BODY" or (style != "none" and width >= 1), (name, style, width)
+
+
+@PATHS
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(browser: Browser, viewer: Viewer, path: str, theme: Theme) -> None:
+    addresses = [ADDRESSES[path], ADDRESSES[path].replace("/one", "/two"), ADDRESSES[path].replace("/one", "/bad")]
+    with browser.watch(viewer.url, viewer.link, theme=theme) as watched:
+        watched.expected = ("status of 4",)  # a page of a run that cannot be read
+        for address in dict.fromkeys(addresses):
+            watched.open(address)
+            watched.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+            assert watched.page.evaluate(_CONTRASTS) == {}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_pair_of_the_palette_has_enough_contrast(theme: Theme) -> None:
+    """Also the pairs that no page of these tests shows."""
+    css = (files("holdfast.view") / "static" / "view.css").read_text()
+    first, second = (match for match in re.findall(r":root \{(.*?)\}", css, re.S))
+    palette = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", first if theme == "light" else second))
+    grounds = [name for name in palette if name.endswith("ground")] + ["raised"]
+    for ink in ("ink", "quiet", "accent"):
+        for ground in ("ground", "raised", "info-ground"):
+            assert contrast(palette[ink], palette[ground]) >= 4.5, (ink, ground)
+    for name in ("good", "bad", "warn"):
+        for ground in (f"{name}-ground", "ground", "info-ground"):
+            assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
+    for ground in grounds:
+        assert contrast(palette["ink"], palette[ground]) >= 4.5, ground
+
+
+def contrast(one: str, other: str) -> float:
+    """As the guidelines for accessible pages (WCAG) define it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

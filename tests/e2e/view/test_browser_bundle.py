@@ -1,0 +1,246 @@
+"""Static copies in a real browser, from files and from a plain web server: lists, samples, and attacks in them."""
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.commands import run, write_rows, write_spec
+from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Watched
+from tests.e2e.view.bundles import make_bundle
+from tests.e2e.view.hostile import make_store
+
+pytestmark = NEEDS_CHROMIUM
+COUNT = "#bundle-count"
+ROWS = "#bundle-rows tbody tr"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Not on the test's standard error."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 260 samples: two models, some wrong, some failed."""
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "own.py").write_text(
+        "async def answer(request):\n"
+        "    text = str(request.messages[-1]['content'])\n"
+        "    number = int(text.split()[1])\n"
+        "    if number % 20 == 7:\n"
+        "        raise ValueError('no such number')\n"
+        "    return str(8 * number) if number % 3 else 'wrong'\n"
+    )
+    spec = write_spec(
+        folder,
+        130,
+        models=[{"name": name, "provider": "own:answer"} for name in ("small", "large")],
+        task={"sample_retries": 0},
+    )
+    assert run("run", spec, "--id", "one", cwd=folder).code == 1
+    make_bundle(folder / "runs", folder / "copy")
+    return folder / "copy"
+
+
+@pytest.fixture(scope="module", params=["file", "http"])
+def home(copy: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "file":
+        yield copy.as_uri()
+        return
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(copy))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def wait_for_count(page: Any, text: str) -> None:
+    page.wait_for_function("(text) => document.querySelector('#bundle-count')?.textContent.startsWith(text)", arg=text)
+
+
+def test_every_page_of_a_copy_opens(browser: Browser, home: str, copy: Path) -> None:
+    with browser.watch(home) as watched:
+        for page in sorted(copy.rglob("*.html")):
+            watched.open(f"/{page.relative_to(copy)}")
+            assert watched.page.title().endswith(" · Holdfast")
+            assert watched.page.locator("header a.home").get_attribute("href").endswith("index.html")
+
+
+def test_one_clicks_from_the_list_of_runs_to_a_sample(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/index.html")
+        page.click("table.rows a")
+        assert page.locator("h1").inner_text() == "sums / one"
+        page.click("nav.tabs >> text=Samples")
+        wait_for_count(page, "260 of 260 samples, page 1 of 3")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#bundle-sample h1")
+        assert "s0001" in page.locator("#bundle-sample h1").inner_text()
+        assert page.title() != "Sample · Holdfast"
+        page.go_back()
+        wait_for_count(page, "260 of 260")
+
+
+def test_samples_are_filtered_sorted_and_shown_in_pages(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/samples.html")
+        wait_for_count(page, "260 of 260 samples, page 1 of 3")
+        assert page.locator(ROWS).count() == 100
+        page.keyboard.press("n")
+        wait_for_count(page, "260 of 260 samples, page 2 of 3")
+        assert "page=2" in page.url
+        page.select_option("select[name=model]", "large")
+        wait_for_count(page, "130 of 260 samples, page 1 of 2")
+        page.select_option("select[name=status]", "failed")
+        wait_for_count(page, "7 of 260")
+        assert page.locator(f"{ROWS} .badge.failed").count() == 7
+        assert "no such number" in page.locator(ROWS).first.inner_text()
+        page.select_option("select[name=status]", "")
+        page.select_option("select[name=score]", "numeric:false")
+        wait_for_count(page, "41 of 260")
+        page.fill("input[type=search]", "s0009")
+        page.keyboard.press("Enter")
+        wait_for_count(page, "1 of 260")
+        address = page.url
+        watched.open("/index.html")
+        watched.open(address)  # the state is in the address
+        wait_for_count(page, "1 of 260")
+        assert page.input_value("select[name=score]") == "numeric:false"
+        page.go_back()
+        watched.open("/runs/sums-one/samples.html#sort=-seconds")
+        wait_for_count(page, "260 of 260")
+        seconds = [float(each or 0) for each in page.locator(f"{ROWS} td:nth-child(6)").all_inner_texts()]
+        assert seconds == sorted(seconds, reverse=True)
+
+
+def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/index.html")
+        page.click("text=14 failed")
+        wait_for_count(page, "14 of 260")
+        page.go_back()
+        page.locator("#failures td a").nth(1).click()
+        page.wait_for_selector("#bundle-sample h1")
+        assert page.url.endswith(".html#key=sums/small/s0007/1")
+
+
+def test_a_sample_of_another_file_and_one_that_is_not_there(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/samples-0000.html#key=sums/small/s0002/1")
+        page.wait_for_selector("#bundle-sample h1")
+        page.evaluate("location.hash = 'key=sums/small/s0003/1'")
+        page.wait_for_function("document.querySelector('#bundle-sample h1').textContent.includes('s0003')")
+        page.evaluate("location.hash = 'key=constructor'")
+        page.wait_for_function("document.querySelector('#bundle-sample').textContent.includes('has no sample')")
+        assert page.locator("svg circle").count() == 0
+        page.go_back()
+        page.wait_for_selector("#bundle-sample h1")
+
+
+def test_the_policy_of_a_copy_is_enforced(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        watched.expected = ("violation of", "Content Security Policy", "Trusted", "request to another site", ": csp")
+        watched.open("/runs/sums-one/index.html")
+        tried = "() => { try { document.body.innerHTML = 'x'; return ''; } catch (error) { return error.name; } }"
+        assert watched.page.evaluate(tried) == "TypeError"
+        load = "() => { const image = document.createElement('img'); image.src = 'http://localhost:9/'; }"
+        watched.page.evaluate(load)
+        refused = "fetch(location.href).then(() => 'read', (error) => error.name)"
+        assert watched.page.evaluate(refused) == "TypeError"
+        watched.page.wait_for_timeout(100)
+
+
+def test_nothing_polls_in_a_copy(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        watched.open("/index.html")
+        asked = len(watched.requests)
+        watched.page.wait_for_timeout(6000)
+        assert len(watched.requests) == asked
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_a_copy_fits_the_window(browser: Browser, copy: Path, width: int) -> None:
+    pages = ("index.html", *(f"runs/sums-one/{name}.html" for name in ("index", "samples", "samples-0000")))
+    with browser.watch(copy.as_uri(), width=width) as watched:
+        for page in pages:
+            watched.open(f"/{page}")
+            watched.page.wait_for_timeout(300)
+            assert watched.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, page
+
+
+def test_hostile_texts_execute_and_load_nothing(browser: Browser, tmp_path: Path) -> None:
+    make_store(tmp_path, "http://localhost:9")
+    make_bundle(tmp_path / "runs", tmp_path / "copy")
+    with browser.watch((tmp_path / "copy").as_uri()) as watched:
+        for page in sorted((tmp_path / "copy").rglob("*.html")):
+            watched.open(f"/{page.relative_to(tmp_path / 'copy')}")
+            watched.page.wait_for_timeout(200)
+            check_text_only(watched)
+            for link in watched.page.eval_on_selector_all("main table a", "found => found.map((each) => each.href)")[
+                :20
+            ]:
+                watched.open(link)
+                watched.page.wait_for_timeout(100)
+                check_text_only(watched)
+
+
+def check_text_only(watched: Watched) -> None:
+    page = watched.page
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("main :is(script, img, iframe, object, embed, style, base, video)").count() == 0
+    named = "[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())"
+    assert not [each for each in page.evaluate(named) if each.startswith("on")]
+
+
+def test_the_builder_of_elements_refuses_what_the_viewer_never_writes(browser: Browser, copy: Path) -> None:
+    text = (
+        '<p onclick="window.pwned=1" class="x">a&lt;b&gt; &amp;amp;</p><script>window.pwned=2</script>'
+        '<iframe src="https://x"></iframe><img src="https://x/y"><a href="javascript:window.pwned=3">l</a>'
+        '<a href="//x">m</a><style>p{}</style><base href="https://x"></div></div><b style="color:red">end</b>'
+    )
+    with browser.watch(copy.as_uri()) as watched:
+        watched.open("/runs/sums-one/samples-0000.html")
+        watched.page.wait_for_selector("#bundle-sample h1")
+        made = watched.page.evaluate(
+            """(text) => {
+                const place = document.createElement("div");
+                place.append(holdfast.build(text));
+                document.body.append(place);
+                return place.outerHTML;
+            }""",
+            text,
+        )
+    assert "onclick" not in made
+    assert "<script" not in made
+    assert "<iframe" not in made
+    assert "https:" not in made
+    assert "javascript:" not in made
+    assert "style=" not in made
+    assert '<p class="x">a&lt;b&gt; &amp;amp;</p>' in made
+    assert "<b>end</b>" in made
+
+
+def test_all_characters_of_answers_arrive(browser: Browser, tmp_path: Path) -> None:
+    text = "<b>&amp;</b> 'quotes\" \\ü 🙂 𐍈 \n\ttab"
+    write_spec(tmp_path, 1, model={"options": {"reply": text}}, task={"scorers": ["includes"]})
+    write_rows(tmp_path / "sums.jsonl", [{"id": "ä/ö?#%&", "question": text, "answer": text}])
+    assert run("run", "eval.yaml", "--id", "one", cwd=tmp_path).code == 0
+    make_bundle(tmp_path / "runs", tmp_path / "copy")
+    with browser.watch((tmp_path / "copy").as_uri()) as watched:
+        watched.open("/runs/sums-one/samples.html")
+        wait_for_count(watched.page, "1 of 1")
+        watched.page.click(f"{ROWS} a")
+        watched.page.wait_for_selector("#bundle-sample h1")
+        assert "ä" in watched.page.title()
+        assert "🙂 𐍈" in watched.page.locator("#bundle-sample").inner_text()

@@ -1,0 +1,117 @@
+"""Runs that stay open: locked one after the other, closed to make room, never under a reader."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.view import sources as module
+from holdfast.view.sources import NotFoundError, RunRef, Sources
+from tests.e2e.commands import call, write_spec
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sources")
+    for name in ("a", "b", "c"):
+        assert call("run", write_spec(folder, 3), "--id", name, cwd=folder).code == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def sources(store: Path) -> Sources:
+    return Sources([str(store)], str(store))
+
+
+A, B, C = (RunRef("sums", name) for name in "abc")
+
+
+def test_requests_for_the_same_runs_in_another_order_do_not_wait_for_ever(sources: Sources) -> None:
+    begin, done = threading.Barrier(2), []
+
+    def read(refs: list[RunRef]) -> None:
+        begin.wait()
+        for _ in range(50):
+            with sources.open_several(refs) as runs:
+                done.append([run.run_id for run in runs])
+
+    threads = [threading.Thread(target=read, args=(refs,), daemon=True) for refs in ([A, B], [B, A])]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert len(done) == 100
+    assert {tuple(each) for each in done} == {("a", "b"), ("b", "a")}
+    sources.close()
+
+
+def test_a_run_may_be_opened_again_by_its_reader_but_no_other(sources: Sources) -> None:
+    with sources.open(A) as run:
+        with sources.open(A) as again:
+            assert again is run
+        with pytest.raises(RuntimeError, match="wait for each other"), sources.open(B):
+            pass
+    with sources.open_several([A, A]) as (one, other):
+        assert one is other
+    with sources.open(B):
+        pass
+    sources.close()
+
+
+def test_room_is_made_without_closing_what_is_read(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPEN_MAX", 1)
+    with sources.open_several([A, B, C]) as runs:
+        assert [run.summary().finished for run in runs] == [3, 3, 3]
+        assert not any(run.is_evicted for run in runs)
+    with sources.open(B) as run:
+        assert run.summary().finished == 3
+    with sources.open(C) as run:
+        assert run.summary().run_id == "c"
+    sources.close()
+    assert all(run.is_evicted for run in runs)
+
+
+def test_a_run_that_was_closed_while_a_thread_waited_is_opened_again(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OPEN_MAX", 1)
+    found = sources._find_open([A])[0]  # noqa: SLF001
+    with sources.open(B):
+        pass
+    assert found.is_evicted
+    with sources.open(A) as run:
+        assert run is not found
+        assert run.summary().finished == 3
+    sources.close()
+
+
+def test_few_states_of_the_past_are_kept(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(5, 12):
+        with sources.open(RunRef("sums", "a", at=at)) as run:
+            assert run.index.last_n <= at
+    assert len(sources._open) == module._PAST_MAX  # noqa: SLF001
+    sources.close()
+
+
+def test_a_run_that_is_read_is_not_closed_at_the_end(sources: Sources) -> None:
+    reading, end = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with sources.open(A) as run:
+            reading.set()
+            end.wait(60)
+            assert run.summary().finished == 3
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    reading.wait(60)
+    sources.close()  # does not wait
+    end.set()
+    thread.join()
+    sources.close()
+
+
+def test_what_is_not_there_is_not_found(sources: Sources) -> None:
+    for ref in (RunRef("sums", "no"), RunRef("no", "a"), RunRef("..", "a"), RunRef("sums", "../sums/a")):
+        with pytest.raises(NotFoundError), sources.open(ref):
+            pass

@@ -36,7 +36,7 @@ class SampleGroups:
     def __init__(self, run: str, spec: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         self.unknown: dict[str, str] = {}
         """A sentence for each task whose groups are unknown."""
-        columns = {str(task.get("name")): task.get("dataset", {}).get("group") for task in spec.get("tasks", ())}
+        columns = group_columns(spec)
         known: dict[str, str] = {}
         found: list[tuple[Cell, list[str]]] = []
         for cell in cells:
@@ -59,6 +59,11 @@ class SampleGroups:
         while self._next is not None and self._next[0] < o:
             self._next = next(self._left, None)
         return self._next[1] if self._next is not None and self._next[0] == o else ""
+
+
+def group_columns(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The group column of each task of a stored spec; None without one."""
+    return {str(task.get("name")): task.get("dataset", {}).get("group") for task in spec.get("tasks", ())}
 
 
 def member_of(sample_id: str, group: str) -> Hashable:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
-from holdfast.report.reduction import member_of, reduced_scale, summarise_values, with_counts
+from holdfast.report.reduction import group_columns, member_of, reduced_scale, summarise_values, with_counts
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.state import Index, ScoredPage, mean_by_sample
@@ -278,7 +278,7 @@ def sides_of(run: str, lines: Iterable[ExportLine], rules: Rules | None = None) 
 def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: TextAt) -> dict[CellName, SideAnswers]:
     """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
     found: dict[CellName, SideAnswers] = {}
-    grouped = {str(task.get("name")) for task in index.story.spec.get("tasks", ()) if task["dataset"].get("group")}
+    grouped = {task for task, column in group_columns(index.story.spec).items() if column}
     with fewer_collections(_COLLECT_AFTER):
         for cell in index.story.cells:
             name = (cell.task, cell.model)

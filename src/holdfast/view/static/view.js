@@ -33,11 +33,16 @@
     request.send();
   }
 
+  // What the server last sent for each region: what people opened or a script added is no change.
+  const rendered = new WeakMap();
+  document.querySelectorAll("[data-live]").forEach(function (region) { rendered.set(region, region.outerHTML); });
+
   function replaceRegions(page) {
     for (const region of document.querySelectorAll("[data-live]")) {
       const found = page.getElementById(region.id);
       if (!found || region.contains(document.activeElement) && isField(document.activeElement)) continue;
-      if (found.outerHTML === region.outerHTML) continue;
+      if (found.outerHTML === rendered.get(region)) continue;
+      rendered.set(region, found.outerHTML);
       region.dataset.live = found.dataset.live;
       const opened = new Set();
       region.querySelectorAll("details[open][id]").forEach(function (each) { opened.add(each.id); });

@@ -25,6 +25,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import h
 from holdfast.view.page import Body, Page, PageRequest
 from holdfast.view.pages import PAGES
+from holdfast.view.shared import SharedWork
 from holdfast.view.sources import NotFoundError, Sources
 
 _THREADS = 4
@@ -55,6 +56,7 @@ class Viewer:
         self._edit = edit
         self._pool = ThreadPoolExecutor(_THREADS, THREAD_NAME)
         self._streams = EventStreams(sources, self._pool)
+        self._shown = SharedWork[str]()
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -72,7 +74,8 @@ class Viewer:
 
     async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
         try:
-            return web.Response(text=await self._run(_rendered, page, self._request(request)), content_type="text/html")
+            work = functools.partial(self._run, _rendered, page, self._request(request))
+            return web.Response(text=await self._shown.get(request.path_qs, work), content_type="text/html")
         except (HoldfastError, OSError) as error:
             status, sentence = _problem(error)
             body = Body("Problem", h("p", sentence, class_="problem", role="alert"))

@@ -28,6 +28,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import h
 from holdfast.view.page import Body, FilePage, FileReply, Page, PageRequest
 from holdfast.view.pages import PAGES
+from holdfast.view.shared import SharedWork
 from holdfast.view.sources import NotFoundError, Sources
 
 _THREADS = 4
@@ -60,6 +61,7 @@ class Viewer:
         self._pool = ThreadPoolExecutor(_THREADS, THREAD_NAME)
         self._streams = EventStreams(sources, self._pool)
         self._computations = Computations()
+        self._shown = SharedWork[str]()
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -80,8 +82,8 @@ class Viewer:
 
     async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
         try:
-            text = await self._run(_rendered, page, self._request(request), self._links)
-            return web.Response(text=text, content_type="text/html")
+            work = functools.partial(self._run, _rendered, page, self._request(request), self._links)
+            return web.Response(text=await self._shown.get(request.path_qs, work), content_type="text/html")
         except (HoldfastError, OSError) as error:
             return self._show_problem(error)
 

@@ -188,8 +188,8 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 await self._earlier.open()
+                await self._begin_batches()
                 if job.answers:
-                    await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 self._start_looking()
                 for cell in job.cells if not self._stopping else ():
@@ -406,7 +406,7 @@ class Engine:
         """Open the batch APIs of models that use them now, or that have open jobs of an earlier process."""
         named = {f"models.{each.name}": (each, self._clients[each.name]) for each in self._job.spec.models}
         named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
-        with_open_jobs = {each.line for each in self._fold.story.jobs.values()}
+        with_open_jobs = {each.line for each in self._fold.story.jobs.values()} if self._job.answers else ()
         for place, (model, client) in named.items():
             if model.batch is None and place not in with_open_jobs:
                 continue
@@ -426,9 +426,9 @@ class Engine:
             client.batches = Batches(desk)
 
     async def _begin_batches(self) -> None:
-        """Collect the jobs that earlier processes left at the servers."""
+        """Collect the jobs that earlier processes left at the servers; if only answers are scored, those of judges."""
         left = list(self._fold.story.jobs.values())
-        for client in self._all_clients():
+        for client in self._all_clients() if self._job.answers else self._roles.values():
             if client.batches is not None:
                 its = [each for each in left if each.line == client.batches.line]
                 client.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.cells import (
+        CellReport,
+        Example,
+        PartialEvaluation,
+        RunReport,
+        ScorerReport,
+        judges_of,
+        report_cells,
+    )
     from holdfast.report.compare.comparison import (
         Adjustment,
         Comparison,
@@ -116,7 +124,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
+            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
             "compare.comparison": (
                 "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
@@ -179,6 +187,7 @@ __all__ = [
     "LeaderboardResult",
     "Measure",
     "OutputFormat",
+    "PartialEvaluation",
     "PlannedKey",
     "Plot",
     "Question",

@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.actions import naming_parameters
+    from holdfast.runs.answer_selection import AnswerSelection
     from holdfast.runs.compare.comparison import comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         resolve_run,
     )
     from holdfast.runs.run import Run, open_run
+    from holdfast.runs.scoring import ScoreRequest
     from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
     from holdfast.runs.summary import RunSummary, list_runs
@@ -38,6 +40,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "actions": "naming_parameters",
+            "answer_selection": "AnswerSelection",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
@@ -48,6 +51,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "export": "Export lines_to_export select_lines",
             "overrides": "Overrides assignments left_without_failures load_spec resolve_given resolve_run",
             "run": "Run open_run",
+            "scoring": "ScoreRequest",
             "selection": "RunFilter select_runs",
             "store.lookup": "RunLocation default_store find_run",
             "summary": "RunSummary list_runs",
@@ -55,6 +59,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "AnswerSelection",
     "Export",
     "GateOptions",
     "Given",
@@ -66,6 +71,7 @@ __all__ = [
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "ScoreRequest",
     "assignments",
     "check",
     "comparison_of",

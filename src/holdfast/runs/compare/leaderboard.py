@@ -6,6 +6,7 @@ from holdfast.errors import UsageError
 from holdfast.report import Board, LeaderboardResult, counted, leaderboards
 from holdfast.runs.compare.comparability import (
     all_sides,
+    partially_scored,
     require_comparable,
     unfinished,
     unlike,
@@ -26,8 +27,12 @@ def leaderboard_of(
     sides = all_sides(runs, evaluation)
     costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
-    doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
-    doubts += without_groups(runs)
+    doubts = [
+        *unfinished(runs),
+        *without_data(runs),
+        *(f"{why}; ranked anyway" for why in reasons),
+    ]
+    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
     found = tuple(leaderboards(sides, costs, task, scorer))
     if not found:
         known = {name for each in sides for name, _ in each}

@@ -136,7 +136,8 @@ def with_roles(given: Given, roles: Mapping[str, Any]) -> Given:
     try:
         return msgspec.structs.replace(given, spec=change_spec(spec_mapping(given.spec), sets))
     except SpecError as error:
-        text = str(error).removeprefix(": ")
+        only = next(iter(roles)) if len(roles) == 1 else ""  # msgspec does not say which
+        text = str(error).removeprefix(": ").replace("roles[...]", f"--role {only}".strip())
         raise SpecError(re.sub(r"(--set )?roles\.(?=\S)", "--role ", text)) from error
 
 

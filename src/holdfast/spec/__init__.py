@@ -11,6 +11,7 @@ from holdfast.spec.providers import (
     placed_models,
 )
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
+from holdfast.spec.reductions import reductions as parse_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
 from holdfast.spec.source.loader import (
     Selection,
@@ -99,6 +100,7 @@ __all__ = [
     "load_spec",
     "missing_keys",
     "nearest",
+    "parse_reductions",
     "parse_yaml",
     "placed_models",
     "read_spec",

@@ -27,7 +27,7 @@ from holdfast.runs.estimate import estimate, read_prompts
 from holdfast.runs.execution.preparation import check_servers
 from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
-from holdfast.score import scale_hints
+from holdfast.score import scale_hints, threshold_hints
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Spec, find_warnings, missing_keys
 
@@ -47,6 +47,8 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
         *(each.doubt for each in replies if each.doubt),
     ]
     hints = scale_hints(each for every in prepared.scorers.values() for each in every)
+    for index, task in enumerate(spec.tasks):
+        hints += threshold_hints(task, prepared.scorers[task.name], f"tasks[{index}].reduce")
     errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
     for warning in (*warnings, *hints):
         warn(f"{path}: {warning}")

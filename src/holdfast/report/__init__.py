@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.pairwise import (
+        PairwiseBoard,
+        PairwiseRule,
+        pairwise_boards,
+        pairwise_methods,
+        ranked_by_strength,
+    )
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sentences import comparison_sentences
     from holdfast.report.compare.sides import (
@@ -109,6 +116,7 @@ if TYPE_CHECKING:
         dollars,
         first_line,
         format_interval,
+        format_mean,
         format_number,
         format_p,
         human_bytes,
@@ -131,6 +139,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
+            "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": "comparison_sentences",
             "compare.sides": (
@@ -154,7 +163,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_number format_p human_bytes lines_of money "
+                "format_interval format_mean format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -187,6 +196,8 @@ __all__ = [
     "LeaderboardResult",
     "Measure",
     "OutputFormat",
+    "PairwiseBoard",
+    "PairwiseRule",
     "PartialEvaluation",
     "PlannedKey",
     "Plot",
@@ -231,6 +242,7 @@ __all__ = [
     "find_planned",
     "first_line",
     "format_interval",
+    "format_mean",
     "format_number",
     "format_p",
     "formats_of",
@@ -249,11 +261,14 @@ __all__ = [
     "nearest_key",
     "pairs_between",
     "pairs_within",
+    "pairwise_boards",
+    "pairwise_methods",
     "parse_columns",
     "planned_plots",
     "progress_bar",
     "progress_html",
     "progress_line",
+    "ranked_by_strength",
     "readable_input",
     "report_cells",
     "report_table",

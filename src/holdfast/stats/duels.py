@@ -11,6 +11,9 @@ not look certain. Their mean weight is a quarter in one half of the resamples an
 Beta(wins + 1/4, losses + 1/4) and Beta(wins + 1, losses + 1)). The wider end of the two counts, and the larger p: each
 alone is too narrow for some strengths.
 
+Players who met the same others on the same samples are also compared by the permutation test of these differences, and
+the larger p counts: resampling finds significance too easily in few differences.
+
 A player who never lost to the anchor, directly or through others, has no highest strength: value and `high` are None.
 One who never won has no lowest. Missing games (None) never help: a player ranks above another only if it would also
 with each missing game of its own lost and each of the other won.
@@ -25,6 +28,7 @@ import numpy as np
 from holdfast.stats.adjustment import holm, tied_ranks
 from holdfast.stats.bradley_terry import fit_strengths
 from holdfast.stats.intervals import LEVEL
+from holdfast.stats.paired_tests import permutation_test
 from holdfast.stats.units import Counts, Floats, batches
 from holdfast.stats.values import require_confidence
 
@@ -80,6 +84,8 @@ def connected_games(games: Games) -> list[Games]:
         joined = [group for group in groups if group & set(pair)]
         groups = [group for group in groups if not group & set(pair)]
         groups.append(set(pair).union(*joined))
+    order = {name: number for number, pair in reversed([*enumerate(met)]) for name in pair}
+    groups.sort(key=lambda group: min(order[name] for name in group))
     return [{pair: own for pair, own in met.items() if pair[0] in group} for group in groups]
 
 
@@ -102,7 +108,7 @@ def duel_strengths(
     low, high, middle = quantiles[:, 0].min(axis=0), quantiles[:, 1].max(axis=0), drawn[-1].middle
     values = table.most_likely()
     ranked = [index for index, name in enumerate(table.names) if name not in unranked]
-    ranks, undecided = _ranks(drawn, ranked, 1 - confidence)
+    ranks, undecided = _ranks(table, drawn, ranked, 1 - confidence)
     best, worst = table.reached_from_anchor(), table.reaching_anchor()
     players = [
         DuelStrength(
@@ -131,6 +137,7 @@ class _Table:
         self.anchor = anchor
         self.pairs = list(games)
         self._games = games
+        self._groups = groups
         sums: dict[Hashable, list[float]] = {}
         width = 3 * len(self.pairs)
         for number, (pair, own) in enumerate(games.items()):
@@ -165,6 +172,28 @@ class _Table:
         own = [value for value in self._outcomes(name) if value is not None]
         wins, losses = sum(value > 0.5 for value in own), sum(value < 0.5 for value in own)
         return wins, len(own) - wins - losses, losses, math.fsum(own) / len(own)
+
+    def paired_p(self, better: str, worse: str, *, cautious: bool = False) -> float:
+        """The p-value of the differences on samples on which both met the same others; 0 if there are none. 1 if the
+        worse one is not worse on these. `cautious`: missing games are lost by the better one and won by the other.
+        """
+        mine, theirs = self._by_other(better), self._by_other(worse)
+        differences, units = list[float](), list[Hashable]()
+        for other in mine.keys() & theirs.keys():
+            for sample in sorted(mine[other].keys() & theirs[other].keys(), key=repr):
+                one, two = mine[other][sample], theirs[other][sample]
+                if cautious:
+                    one, two = (0.0 if one is None else one), (1.0 if two is None else two)
+                if one is not None and two is not None:
+                    differences.append(one - two)
+                    units.append(self._groups.get(sample, sample))
+        if not differences:
+            return 0.0
+        return 1.0 if math.fsum(differences) <= 0 else permutation_test(differences, units).p or 0.0
+
+    def _by_other(self, name: str) -> dict[str, Mapping[Hashable, float | None]]:
+        """The games of a player as the first of each pair, by the second."""
+        return {pair[1]: own for pair, own in self._games.items() if pair[0] == name}
 
     def _outcomes(self, name: str) -> Iterator[float | None]:
         for (one, other), own in self._games.items():
@@ -226,11 +255,8 @@ class _Resamples:
         """Of the difference of two players, two-sided: twice the share of resamples on the other side of 0."""
         return _p_of(self.strengths[:, one] - self.strengths[:, other])
 
-    def cautious_p_of(self, one: int, other: int) -> float:
+    def cautious_p_of(self, better: int, worse: int) -> float:
         """The same with all missing games against the difference; 1 if its sign changes."""
-        if self.lowest is self.strengths:
-            return self.p_of(one, other)
-        better, worse = (one, other) if self.middle[one] > self.middle[other] else (other, one)
         apart = self.lowest[:, better] - self.highest[:, worse]
         return _p_of(apart) if np.median(apart) > 0 else 1.0
 
@@ -264,18 +290,21 @@ def _with_anchor(strengths: Floats, at: int) -> Floats:
     return found
 
 
-def _ranks(drawn: Sequence[_Resamples], ranked: Sequence[int], alpha: float) -> tuple[dict[int, int], int]:
+def _ranks(
+    table: _Table, drawn: Sequence[_Resamples], ranked: Sequence[int], alpha: float
+) -> tuple[dict[int, int], int]:
     """Ranks by player, and how many significant pairs missing games could undo."""
-    pairs = [(one, other) for one in ranked for other in ranked if one < other]
-    significant = _up_to({pair: max(each.p_of(*pair) for each in drawn) for pair in pairs}, alpha)
-    decided = significant & _up_to({pair: max(each.cautious_p_of(*pair) for each in drawn) for pair in pairs}, alpha)
     middle = drawn[-1].middle
-
-    def is_better(first: int, second: int) -> bool:
-        one, other = ranked[first], ranked[second]
-        return (min(one, other), max(one, other)) in decided and bool(middle[one] > middle[other])
-
-    ranks = tied_ranks(len(ranked), is_better)
+    found: dict[tuple[int, int], float] = {}
+    cautious: dict[tuple[int, int], float] = {}
+    for better, worse in ((one, other) for one in ranked for other in ranked if middle[one] > middle[other]):
+        names = (table.names[better], table.names[worse])
+        found[better, worse] = max(table.paired_p(*names), *(each.p_of(better, worse) for each in drawn))
+        least = max(each.cautious_p_of(better, worse) for each in drawn)
+        cautious[better, worse] = max(least, table.paired_p(*names, cautious=True))
+    significant = _up_to(found, alpha)
+    decided = significant & _up_to(cautious, alpha)
+    ranks = tied_ranks(len(ranked), lambda one, other: (ranked[one], ranked[other]) in decided)
     return dict(zip(ranked, ranks, strict=True)), len(significant) - len(decided)
 
 

@@ -38,7 +38,7 @@ from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
 from holdfast.spec import Model, Price, Spec
-from holdfast.state import Fold
+from holdfast.state import Fold, role_prices
 
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
@@ -66,6 +66,8 @@ class RunJob(msgspec.Struct, frozen=True):
     """False: only score existing answers; send nothing to the evaluated models."""
     sources: Mapping[str, ScoreSources] = msgspec.field(default_factory=dict)
     """By task: which scorers have not changed since earlier evaluations, so that their scores are copied."""
+    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By role whose model was given for this evaluation: its name in bills."""
 
 
 class Progress(msgspec.Struct):
@@ -139,10 +141,13 @@ class Engine:
         self._clients = {
             each.name: open_client(each, f"models.{each.name}", (each.name, "")) for each in job.spec.models
         }
-        self._roles = {name: open_client(each, f"roles.{name}", ("", name)) for name, each in job.spec.roles.items()}
+        self._roles = {
+            name: open_client(each, f"roles.{name}", ("", job.given.get(name, name)))
+            for name, each in job.spec.roles.items()
+        }
         self._batched = {each.name: Slots(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
-        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
+        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job, fold), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = RepeatGroups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._earlier = EarlierScores(job.run, job.evaluation, job.sources)
@@ -183,8 +188,8 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 await self._earlier.open()
+                await self._begin_batches()
                 if job.answers:
-                    await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 self._start_looking()
                 for cell in job.cells if not self._stopping else ():
@@ -401,7 +406,7 @@ class Engine:
         """Open the batch APIs of models that use them now, or that have open jobs of an earlier process."""
         named = {f"models.{each.name}": (each, self._clients[each.name]) for each in self._job.spec.models}
         named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
-        with_open_jobs = {each.line for each in self._fold.story.jobs.values()}
+        with_open_jobs = {each.line for each in self._fold.story.jobs.values()} if self._job.answers else ()
         for place, (model, client) in named.items():
             if model.batch is None and place not in with_open_jobs:
                 continue
@@ -421,9 +426,9 @@ class Engine:
             client.batches = Batches(desk)
 
     async def _begin_batches(self) -> None:
-        """Collect the jobs that earlier processes left at the servers."""
+        """Collect the jobs that earlier processes left at the servers; if only answers are scored, those of judges."""
         left = list(self._fold.story.jobs.values())
-        for client in self._all_clients():
+        for client in self._all_clients() if self._job.answers else self._roles.values():
             if client.batches is not None:
                 its = [each for each in left if each.line == client.batches.line]
                 client.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
@@ -490,7 +495,10 @@ class Engine:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
         limited = self.budget.limit
-        roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
+        named = self._job.given
+        roles = {
+            name: limited(("", named.get(name, name)), client.handle(files)) for name, client in self._roles.items()
+        }
         secrets, scorers = secrets_of(spec), self._job.scorers.get(work.task.name, ())
         resources = AttemptResources(
             models={},
@@ -536,10 +544,13 @@ class Engine:
         return models
 
 
-def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
-    """Return prices by (evaluated model, role), one of which is empty."""
-    models = {(model.name, ""): model.price for model in spec.models}
-    return models | {("", role): model.price for role, model in spec.roles.items()}
+def _prices(job: RunJob, fold: Fold) -> dict[tuple[str, str], Price | None]:
+    """Return prices by (evaluated model, role), one of which is empty. Models that were given for earlier evaluations
+    keep the prices that are recorded with these.
+    """
+    prices = {("", role): price for role, price in role_prices(fold.story).items()}
+    prices |= {(model.name, ""): model.price for model in job.spec.models}
+    return prices | {("", job.given.get(role, role)): model.price for role, model in job.spec.roles.items()}
 
 
 def _answered_before(fold: Fold) -> set[tuple[str, str]]:

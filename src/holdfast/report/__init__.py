@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.cells import (
+        CellReport,
+        Example,
+        PartialEvaluation,
+        RunReport,
+        ScorerReport,
+        judges_of,
+        report_cells,
+    )
     from holdfast.report.compare.comparison import (
         Adjustment,
         Comparison,
@@ -21,6 +29,13 @@ if TYPE_CHECKING:
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.pairwise import (
+        PairwiseBoard,
+        PairwiseRule,
+        pairwise_boards,
+        pairwise_methods,
+        ranked_by_strength,
+    )
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sentences import (
         common_model,
@@ -109,6 +124,7 @@ if TYPE_CHECKING:
         dollars,
         first_line,
         format_interval,
+        format_mean,
         format_number,
         format_p,
         human_bytes,
@@ -124,13 +140,14 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
+            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
             "compare.comparison": (
                 "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board leaderboards",
+            "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": ("common_model comparison_method comparison_sentences comparison_title overlap_line"),
             "compare.sides": (
@@ -156,7 +173,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_number format_p human_bytes lines_of money "
+                "format_interval format_mean format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -189,6 +206,9 @@ __all__ = [
     "LeaderboardResult",
     "Measure",
     "OutputFormat",
+    "PairwiseBoard",
+    "PairwiseRule",
+    "PartialEvaluation",
     "PlannedKey",
     "Plot",
     "Question",
@@ -237,6 +257,7 @@ __all__ = [
     "find_planned",
     "first_line",
     "format_interval",
+    "format_mean",
     "format_number",
     "format_p",
     "formats_of",
@@ -256,11 +277,14 @@ __all__ = [
     "overlap_line",
     "pairs_between",
     "pairs_within",
+    "pairwise_boards",
+    "pairwise_methods",
     "parse_columns",
     "planned_plots",
     "progress_bar",
     "progress_html",
     "progress_line",
+    "ranked_by_strength",
     "readable_input",
     "report_cells",
     "report_table",

@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.actions import naming_parameters
+    from holdfast.runs.answer_selection import AnswerSelection
     from holdfast.runs.compare.comparison import comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         resolve_spec_file,
     )
     from holdfast.runs.run import Run, open_run
+    from holdfast.runs.scoring import ScoreRequest
     from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
@@ -40,6 +42,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "actions": "naming_parameters",
+            "answer_selection": "AnswerSelection",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
@@ -51,6 +54,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
             "resolve_spec_file",
             "run": "Run open_run",
+            "scoring": "ScoreRequest",
             "selection": "RunFilter select_runs",
             "store.configuration": "RetentionRule configuration_path name_option read_policies",
             "store.lookup": "RunLocation default_store find_run",
@@ -59,6 +63,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     )
 
 __all__ = [
+    "AnswerSelection",
     "Export",
     "GateOptions",
     "Given",
@@ -71,6 +76,7 @@ __all__ = [
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "ScoreRequest",
     "assignments",
     "check",
     "check_startable",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         mixed_scales,
         scale_hints,
         scales_of,
+        threshold_hints,
     )
     from holdfast.score.scorers.choice import choice, extract_letter
     from holdfast.score.scorers.numeric import last_quantity, numeric
@@ -40,7 +41,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "Entry resolve scorers_in",
             "results": "as_number is_quick score_answer score_at_once score_group",
-            "scales": "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of",
+            "scales": (
+                "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of threshold_hints"
+            ),
             "scorers.choice": "choice extract_letter",
             "scorers.numeric": "last_quantity numeric",
             "scorers.registry": "SCORERS",
@@ -90,4 +93,5 @@ __all__ = [
     "scorers_in",
     "solver_digest",
     "source_digest",
+    "threshold_hints",
 ]

@@ -25,8 +25,10 @@ from holdfast.records import (
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    ScoringStarted,
     Spent,
     comparable_by_task,
+    decode,
 )
 from holdfast.score import ANOMALIES_VERSION
 from holdfast.state.dispatch import RecordHandlers
@@ -334,7 +336,7 @@ class Fold:
     @_HANDLERS.on("score.started")
     def _apply_scoring_started(self, entry: Entry) -> None:
         self.story.apply(entry)
-        self._adopt_evaluation()
+        self._adopt_evaluation(decode(entry.line, ScoringStarted))
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
         """Make failed samples unfinished again, so that they get new attempts: those named, or all of them."""
@@ -347,14 +349,13 @@ class Fold:
             if any(cell.first <= ordinal < cell.first + cell.count for cell in cells):
                 trail.steps.clear()
 
-    def _adopt_evaluation(self) -> None:
+    def _adopt_evaluation(self, started: ScoringStarted) -> None:
         """Use the id under which the run has recorded these scorers.
 
         `score.started` precedes the scores and judge calls of its evaluation, so none was missed. With several such
         evaluations the first is used, because its scores have been counted; scores that only a later one has are
         copied from it.
         """
-        started = self.story.evaluations[self.story.evaluation]
         if self._scorers and comparable_by_task(started.scorers) == self._scorers:
             self._requested, self._scorers = started.evaluation, {}
 
@@ -370,7 +371,7 @@ class Fold:
             self.story.answered(found, entry.line.k)
         position = Position(entry.line.n, entry.segment, entry.offset)
         if found.scope.startswith("score/"):
-            if found.scope.split("/")[1] == self.evaluation and found.o in self.unscored:
+            if found.evaluation == self.evaluation and found.o in self.unscored:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
@@ -438,7 +439,7 @@ class Fold:
         found = _score_gist.decode(entry.line)
         if found.author:
             return  # set by hand: it does not say whether the scorers are done
-        self.story.scored(found.o, found.spent, entry.line.k, last=found.last)
+        self.story.scored(found.o, found.spent, entry.line.k, found.evaluation, last=found.last)
         if found.evaluation != self.evaluation or not found.of or self.unscored.record_of(found.o) != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)

@@ -225,7 +225,7 @@ async def score(
     selected = await asyncio.to_thread(_select, prepared, reading, request.selection)
     if _is_nothing_to_do(prepared, reading.fold, request, selected):
         return Scored(place, reading.fold.evaluation, selected=selected)
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         refuse_missing_keys(prepared.spec, roles=_called_roles(prepared, reading.fold))
     async with _writing(prepared, reading, observe) as session:
         reading.fold.judge_again()

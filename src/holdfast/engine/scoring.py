@@ -196,6 +196,8 @@ class ScoreRecords(msgspec.Struct, frozen=True):
 
     records: Sequence[Draft] = ()
     taken: int = 0
+    values: Sequence[Mapping[str, Any]] = ()
+    """For each answer its values by scorer, without those that people set by hand."""
 
 
 class ScoringSetup(msgspec.Struct, frozen=True):
@@ -205,8 +207,8 @@ class ScoringSetup(msgspec.Struct, frozen=True):
     evaluation: str
     places: Slots
     """Limits how many answers are scored at a time."""
-    resources: AttemptResources
-    """The models of the roles, for scorers that use judges; not the evaluated model."""
+    resources: Mapping[str, AttemptResources]
+    """By evaluated model: the models of the roles, for scorers that use judges; not the evaluated model itself."""
     seed: int = 0
     earlier: EarlierScores | None = None
     """Only if there may be scores to copy."""
@@ -227,8 +229,9 @@ class ScoringSetup(msgspec.Struct, frozen=True):
     async def context(self, first: AnswerToScore, journal: Journal, history: JudgeHistory) -> AsyncIterator[Context]:
         """Open the context through which scorers call judges: each call is a step in the evaluation's own scope."""
         name = f"score/{self.evaluation}/{history.attempt}"
+        resources = self.resources[first.ticket.cell.model]
         steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, history.steps)
-        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.resources)
+        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", resources)
         try:
             yield ctx
         finally:
@@ -236,11 +239,12 @@ class ScoringSetup(msgspec.Struct, frozen=True):
             await ctx.close()
 
 
-def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: Sequence[str]) -> list[Draft] | None:
+def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: Sequence[str]) -> ScoreRecords | None:
     """Run quick scorers at once. Return the records of their scores for an answer that is not saved yet (`of` is 0), or
     None if one of them may take long on this answer.
     """
     given: list[ScoreGiven] = []
+    values: dict[str, Any] = {}
     for scorer in setup.scorers:
         began = time.monotonic()
         try:
@@ -259,8 +263,9 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
             if seconds >= _SHORTEST_SECONDS:
                 score, seconds = msgspec.structs.replace(score, seconds=round(seconds, 4)), 0.0  # with the first
             given.append(score)
+            values[name] = each.value
     given[-1] = msgspec.structs.replace(given[-1], last=True)
-    return [_draft(each, ticket.key, trusted=True) for each in given]
+    return ScoreRecords([_draft(each, ticket.key, trusted=True) for each in given], values=(values,))
 
 
 async def score_all(
@@ -302,7 +307,9 @@ async def score_all(
         by_hand = [edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits] if kept else []
         each[-1:] = [*by_hand, last]  # before the last one: after it the answer counts as scored
     records = [_draft(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
-    return ScoreRecords(records, taken)
+    return ScoreRecords(
+        records, taken, [{score.scorer: score.value for score in each if not score.author} for each in given]
+    )
 
 
 async def _find_kept(

@@ -91,7 +91,9 @@ class Progress(msgspec.Struct):
     models: dict[str, ModelProgress] = msgspec.field(default_factory=dict)
     """By name, in the order of the spec."""
     scorers: list[str] = msgspec.field(default_factory=list)
-    """The names of the scores so far; before the first ones, of all scorers."""
+    """The names of the scores so far, and of scorers that have given no number."""
+    scorer_failures: int = 0
+    """How often a scorer failed on an answer of this process."""
 
 
 class RunCounts:
@@ -138,15 +140,14 @@ class RunCounts:
             scores = cell.of.scores
             for scorer, mean in cell.scores.means.items():
                 scores[scorer] = scores[scorer] + mean if scorer in scores else mean
-        has_scores = any(cell.scores.answers for cell in shared.values())
+        self.progress.scorer_failures = sum(cell.scores.failures for cell in shared.values())
         found = list(dict.fromkeys(name for model in models.values() for name in model.scores))
-        self.progress.scorers = _in_order(self._scorers, found, has_scores)
+        self.progress.scorers = _in_order(self._scorers, found)
 
 
-def _in_order(scorers: Sequence[str], found: Sequence[str], has_scores: bool) -> list[str]:
-    """The names of scores (`name`, or `name.part`) in the order of the scorers. Before the first scores: of all."""
+def _in_order(scorers: Sequence[str], found: Sequence[str]) -> list[str]:
+    """The names of scores (`name`, or `name.part`) in the order of the scorers, with scorers that have none."""
     names = []
     for scorer in scorers:
-        its = [name for name in found if name == scorer or name.startswith(f"{scorer}.")]
-        names += its or ([] if has_scores else [scorer])
+        names += [name for name in found if name == scorer or name.startswith(f"{scorer}.")] or [scorer]
     return list(dict.fromkeys(names))

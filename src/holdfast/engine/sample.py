@@ -141,7 +141,7 @@ class Outcome(msgspec.Struct, frozen=True):
     spent: Spent
     anomalies: int = 0
     scores: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """Of quick scorers, by name. All others come later."""
+    """Of quick scorers, by name; a Failure if one failed. All others come later."""
 
 
 class Sampler:

@@ -197,7 +197,7 @@ class ScoreRecords(msgspec.Struct, frozen=True):
     records: Sequence[Draft] = ()
     taken: int = 0
     values: Sequence[Mapping[str, Any]] = ()
-    """For each answer its values by scorer, without those that people set by hand."""
+    """For each answer its values by scorer, a Failure if it failed; without those that people set by hand."""
 
 
 class ScoringSetup(msgspec.Struct, frozen=True):
@@ -252,6 +252,7 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
         except ScoringFailed as error:
             failure = redacted(error.failure, secrets)
             given.append(ScoreGiven(ticket.o, 0, setup.evaluation, scorer.name, failure=failure))
+            values[scorer.name] = failure
             continue
         except HoldfastError:
             scores = None  # `score_all` runs it again, and turns the error into a failure of the scorer
@@ -307,9 +308,8 @@ async def score_all(
         by_hand = [edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits] if kept else []
         each[-1:] = [*by_hand, last]  # before the last one: after it the answer counts as scored
     records = [_draft(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
-    return ScoreRecords(
-        records, taken, [{score.scorer: score.value for score in each if not score.author} for each in given]
-    )
+    values = [{score.scorer: score.failure or score.value for score in each if not score.author} for each in given]
+    return ScoreRecords(records, taken, values)
 
 
 async def _find_kept(

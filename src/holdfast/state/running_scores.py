@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import escape
+from holdfast.records import Failure, escape
 
 _MAGNITUDE_MAX = 1e150
 """As in reports: larger numbers are not averaged. Not a number (NaN) fails the comparison too."""
@@ -36,18 +36,20 @@ class CellScores(msgspec.Struct):
     """The running means of one cell."""
 
     repeats: int = 1
-    answers: int = 0
-    """That were scored."""
+    failures: int = 0
+    """Scorers that failed on an answer of this process."""
     means: dict[str, RunningMean] = msgspec.field(default_factory=dict)
     """By scorer."""
     begun: dict[str, dict[str, tuple[int, float]]] = msgspec.field(default_factory=dict)
     """By scorer and sample: the count and the sum of the repeats of samples that lack some."""
 
     def add(self, key: str, scores: Mapping[str, Any]) -> None:
-        """Count the scores of one answer, by scorer. Runs for every sample, so it is one call."""
-        self.answers += 1
+        """Count the scores of one answer, by scorer; one that failed has a Failure. Runs for every sample, so it is one
+        call.
+        """
         for scorer, value in scores.items():
             if not isinstance(value, int | float) or not -_MAGNITUDE_MAX <= value <= _MAGNITUDE_MAX:
+                self.failures += isinstance(value, Failure)
                 continue
             mean = self.means.get(scorer)
             if mean is None:

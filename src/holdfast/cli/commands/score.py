@@ -73,7 +73,7 @@ async def _score(given: Given, place: RunLocation, label: str, stopper: Stopper)
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         while True:
-            scoring.update(engine.progress.scored)
+            scoring.update(engine.progress.scored, engine.progress.to_score)
             await asyncio.sleep(_LOOK_SECONDS)
 
     with spinner(f"scoring the answers of {place.run_id}") as scoring:

@@ -1,6 +1,17 @@
 """What a terminal shows after the output of a program: the few control codes that Holdfast uses."""
 
+import codecs
+import contextlib
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 _CODES = re.compile(r"\x1b\[(\d*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
@@ -12,10 +23,15 @@ class Screen:
         self._width = width
         self._lines: list[str] = [""]
         self._row = self._column = 0
+        self._rest = ""
+        """The beginning of a control code whose end has not arrived."""
 
     def show(self, text: str) -> list[str]:
         """Write to the terminal; return its lines, without blanks at their ends."""
-        for match in _CODES.finditer(text.replace("\r\n", "\n\r")):
+        text, self._rest = self._rest + text, ""
+        if cut := re.search(r"\x1b(\[\d*)?$", text):
+            text, self._rest = text[: cut.start()], cut[0]
+        for match in _CODES.finditer(text):
             code, count = match[2], int(match[1] or 1) if match[2] else 0
             if match[0] == "\r":
                 self._column = 0
@@ -46,3 +62,39 @@ class Screen:
             line = self._lines[self._row].ljust(self._column)
             self._lines[self._row] = line[: self._column] + character + line[self._column + 1 :]
             self._column += 1
+
+
+class Watched(NamedTuple):
+    """What a program wrote to a terminal until something was seen, or to its end."""
+
+    seen: bool
+    lines: list[str]
+    raw: str
+    code: int
+
+
+def watch(
+    command: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    size: tuple[int, int] = (80, 24),
+    until: Callable[[list[str]], bool] = lambda lines: False,
+) -> Watched:
+    """Run a program on a terminal of that width and height, and kill it once it shows what it should."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    kept = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
+    screen, raw, lines, seen = Screen(size[0]), b"", list[str](), False
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    with subprocess.Popen(command, cwd=folder, env=kept, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while not seen and (piece := os.read(leader, 65536)):
+                raw += piece
+                lines = screen.show(decode(piece))
+                seen = until(lines)
+        if seen:
+            process.kill()
+        code = process.wait()
+    os.close(leader)
+    return Watched(seen, lines, raw.decode(errors="replace"), code)

@@ -25,7 +25,7 @@ async def wrong(request: Any) -> Answer:
 
 
 def exact(sample: Sample, answer: Answer) -> bool:
-    return answer.text == sample.target
+    return bool(answer.text == sample.target)
 
 
 async def judged(sample: Sample, answer: Answer, ctx: Any) -> dict[str, float]:

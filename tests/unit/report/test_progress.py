@@ -55,7 +55,9 @@ def text_of(line: Line) -> str:
 
 def test_a_line_has_done_and_total_rate_time_left_dollars_scores_and_failures() -> None:
     first, second = shown(seen(one_model()))
-    assert first == "████████████░░░░░░░░░░░░░░░░░░░░   40/100   40%  2.0/s  30 s left  $0.42  exact 0.75  1 failed"
+    assert first == (
+        "████████████░░░░░░░░░░░░░░░░░░░░   40/100   40%   2.0/s    30 s left  $0.42    exact 0.75  1 failed"
+    )
     assert second == "8 samples in flight · 2k tokens"
 
 
@@ -89,9 +91,10 @@ def test_lines_fit_any_terminal(progress: Progress, width: int) -> None:
 
 
 def test_a_narrow_terminal_keeps_the_time_left_and_everything_about_one_model() -> None:
-    assert shown(seen(one_model()), 40)[:2] == [
-        "██░░░░░   40/100   40%  2.0/s  30 s left",
-        "$0.42  exact 0.75  1 failed",
+    assert shown(seen(one_model()), 40)[:3] == [
+        "████████████░░░░░░░░░░░░░░░░░░░░",
+        " 40/100   40%   2.0/s    30 s left",
+        "$0.42    exact 0.75  1 failed",
     ]
     lines = shown(seen(several_models()), 40)
     assert lines[:2] == ["model       done    left  exact  failed", "model-0   40/100    30 s   0.75       0"]
@@ -208,6 +211,15 @@ def test_the_last_state_says_how_long_it_took() -> None:
 def test_scores_have_a_place_before_the_first_answer() -> None:
     progress = Progress(planned=9, scorers=["exact"], models={"m": ModelProgress(9)})
     assert plain_line(seen(progress)) == "0/9  0%  —  — left  exact —  0 failed  0 samples in flight"
+
+
+def test_names_cannot_begin_another_line() -> None:
+    progress = several_models(2)
+    progress.models["m\n\x1b[2J"] = progress.models.pop("model-1")
+    progress.scorers = ["exact\nFORGED"]
+    view = seen(progress)
+    for text in (plain_line(view), *shown(view)):
+        assert not {"\n", "\x1b"} & set(text)
 
 
 def test_many_scores_are_counted() -> None:

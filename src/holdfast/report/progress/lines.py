@@ -18,6 +18,7 @@ UNKNOWN = "—"
 _GAP = "  "
 _DOT = " · "
 _BAR_MIN = 5
+_BAR_MIN_WITH_RESULTS = 10
 _BAR_MAX = 32
 _BAR_IN_TABLE_MAX = 16
 _NAME_MIN = 10
@@ -131,7 +132,7 @@ def plain_line(view: ProgressView) -> str:
         models.append(" ".join((row.name, its.percent, *_named(view.scorers, its.scores))))
     if len(view.models) > _PLAIN_MODELS_MAX:
         models.append(f"and {len(view.models) - _PLAIN_MODELS_MAX} more")
-    return f"{line}{_GAP}({', '.join(models)})"
+    return one_line(f"{line}{_GAP}({', '.join(models)})")
 
 
 def note_lines(view: ProgressView) -> Iterator[str]:
@@ -149,7 +150,7 @@ def _time_text(view: ProgressView, left: str) -> str:
 
 
 def _named(scorers: Sequence[str], scores: Sequence[str]) -> list[str]:
-    shown = [f"{name} {score}" for name, score in zip(scorers, scores, strict=False)]
+    shown = [f"{one_line(name)} {score}" for name, score in zip(scorers, scores, strict=False)]
     more = len(shown) - _SCORES_MAX
     return shown if more <= 0 else [*shown[:_SCORES_MAX], f"and {counted(more, 'more score')}"]
 
@@ -168,26 +169,27 @@ class ProgressLayout:
         return [*above, *notes][:height]
 
     def _single(self, view: ProgressView, width: int) -> list[Line]:
-        """One line if all of it and a bar fit; else the bar and the time above, the results below."""
+        """One line if all of it and a bar fit; else the bar and the time above, the results below. In a very narrow
+        terminal the bar has a line of its own.
+        """
         row, texts = view.total, texts_of(view.total, view)
         ahead = [
             Piece(texts.done.rjust(2 * len(f"{row.planned:,}") + 1)),
             Piece(texts.percent.rjust(4)),
-            self._piece("rate", texts.rate, 5),
-            self._piece("left", _time_text(view, texts.left), 9),
+            self._piece("rate", texts.rate, 6),
+            self._piece("left", _time_text(view, texts.left), 11),
         ]
         named = _named(view.scorers, texts.scores)
-        results = [self._piece("cost", texts.cost, left=True)] if texts.cost else []
+        results = [self._piece("cost", texts.cost, 7, left=True)] if texts.cost else []
         results += [self._piece(f"score {number}", each, left=True) for number, each in enumerate(named)]
         results.append(Piece(f"{texts.failed} failed", "bad" if row.failed else ""))
         room = width - _width_of((*ahead, *results)) - len(_GAP)
-        if room >= _BAR_MIN:
+        if room >= _BAR_MIN_WITH_RESULTS:
             return [_joined((_bar(row, min(room, _BAR_MAX)), *ahead, *results))]
-        first, *others = _flow(ahead, width)
-        room = width - _width_of(first) - len(_GAP)
-        if room >= _BAR_MIN:
-            first = [_bar(row, min(room, _BAR_MAX)), *first]
-        return [_joined(line) for line in (first, *others, *_flow(results, width))]
+        room = width - _width_of(ahead) - len(_GAP)
+        bar = _bar(row, min(room if room >= _BAR_MIN else width, _BAR_MAX))
+        above = [[bar, *ahead]] if room >= _BAR_MIN else [[bar], *_flow(ahead, width)]
+        return [_joined(line) for line in (*above, *_flow(results, width))]
 
     def _table(self, view: ProgressView, width: int, height: int) -> list[Line]:
         """A line for each model, below a head and above a total."""

@@ -10,7 +10,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.records import Cell, Usage, escape
-from holdfast.state import CellScores, Fold, RunningMean
+from holdfast.score import CellScores, RunningMean
+from holdfast.state import Fold
 
 
 class ModelProgress(msgspec.Struct):

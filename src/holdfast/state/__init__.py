@@ -22,7 +22,6 @@ from holdfast.state.fold_snapshot import FoldSnapshot
 from holdfast.state.index import Index, ScoredPage
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.running_scores import CellScores, RunningMean
 from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
@@ -45,7 +44,6 @@ __all__ = [
     "AnswerRow",
     "Bits",
     "Catalogue",
-    "CellScores",
     "CheckedFiles",
     "EvaluationCounts",
     "Fold",
@@ -59,7 +57,6 @@ __all__ = [
     "RecordHandlers",
     "ReducedTotals",
     "Reducing",
-    "RunningMean",
     "ScoreRow",
     "ScoredPage",
     "ScorerTotals",

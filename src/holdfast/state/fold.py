@@ -29,9 +29,8 @@ from holdfast.records import (
     cell_of,
     comparable_by_task,
 )
-from holdfast.score import ANOMALIES_VERSION
+from holdfast.score import ANOMALIES_VERSION, CellScores, repeats_in
 from holdfast.state.dispatch import RecordHandlers
-from holdfast.state.running_scores import CellScores, repeats_in
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024

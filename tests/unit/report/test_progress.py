@@ -18,7 +18,7 @@ from holdfast.report.progress.lines import (
 from holdfast.report.progress.page import progress_html
 from holdfast.report.progress.rates import RateWindow
 from holdfast.report.progress.view import ProgressTracker, ProgressView
-from holdfast.state import RunningMean
+from holdfast.score import RunningMean
 
 
 def one_model(**fields: object) -> Progress:

@@ -37,14 +37,14 @@ _PLAIN_MODELS_MAX = 8
 _UNKNOWN_HEIGHT = 1000
 
 
-class Piece(NamedTuple):
+class StyledText(NamedTuple):
     """A part of a line. `style`: what it is, which a terminal may show in a colour; empty for plain text."""
 
     text: str
     style: str = ""
 
 
-Line = tuple[Piece, ...]
+Line = tuple[StyledText, ...]
 
 
 class RowTexts(NamedTuple):
@@ -174,15 +174,15 @@ class ProgressLayout:
         """
         row, texts = view.total, texts_of(view.total, view)
         ahead = [
-            Piece(texts.done.rjust(2 * len(f"{row.planned:,}") + 1)),
-            Piece(texts.percent.rjust(4)),
+            StyledText(texts.done.rjust(2 * len(f"{row.planned:,}") + 1)),
+            StyledText(texts.percent.rjust(4)),
             self._piece("rate", texts.rate, 6),
             self._piece("left", _time_text(view, texts.left), 11),
         ]
         named = _named(view.scorers, texts.scores)
         results = [self._piece("cost", texts.cost, 7, left=True)] if texts.cost else []
         results += [self._piece(f"score {number}", each, left=True) for number, each in enumerate(named)]
-        results.append(Piece(f"{texts.failed} failed", "bad" if row.failed else ""))
+        results.append(StyledText(f"{texts.failed} failed", "bad" if row.failed else ""))
         room = width - _width_of((*ahead, *results)) - len(_GAP)
         if room >= _BAR_MIN_WITH_RESULTS:
             return [_joined((_bar(row, min(room, _BAR_MAX)), *ahead, *results))]
@@ -199,7 +199,7 @@ class ProgressLayout:
         if hidden:
             done = sum(row.state != "running" for row in hidden)
             note = f"and {len(hidden)} more{f', {done} of them done' if done else ''}"
-            lines.insert(-1, (Piece(note, "dim"),))
+            lines.insert(-1, (StyledText(note, "dim"),))
         return lines
 
     def _choose(self, view: ProgressView, room: int) -> tuple[list[ProgressRow], list[ProgressRow]]:
@@ -226,7 +226,7 @@ class ProgressLayout:
         bars = [_bar(row, _BAR_IN_TABLE_MAX) for row in every]
         columns = [
             self._column("model", names, left=True),
-            _Column("bar", [Piece(" " * _BAR_IN_TABLE_MAX), *bars], _BAR_IN_TABLE_MAX),
+            _Column("bar", [StyledText(" " * _BAR_IN_TABLE_MAX), *bars], _BAR_IN_TABLE_MAX),
             self._column("done", [each.done for each in texts]),
             self._column("percent", [each.percent for each in texts], 4, head=""),
             self._column("rate", [each.rate for each in texts], 5),
@@ -249,18 +249,18 @@ class ProgressLayout:
         every = [name if head is None else head, *texts]
         width = max(least, self._widths.get(f"column {name}", 0), *map(cell_len, every))
         self._widths[f"column {name}"] = width
-        first, *cells = (Piece(_fitted(text, width, left=left)) for text in every)
+        first, *cells = (StyledText(_fitted(text, width, left=left)) for text in every)
         return _Column(name, [first._replace(style="dim"), *cells], width)
 
-    def _piece(self, name: str, text: str, least: int = 0, *, left: bool = False) -> Piece:
+    def _piece(self, name: str, text: str, least: int = 0, *, left: bool = False) -> StyledText:
         width = self._widths[name] = max(cell_len(text), least, self._widths.get(name, 0))
-        return Piece(_fitted(text, width, left=left))
+        return StyledText(_fitted(text, width, left=left))
 
 
 class _Column:
     """A column of the table: a head, a cell for each model, and one for the total."""
 
-    def __init__(self, name: str, cells: list[Piece], width: int) -> None:
+    def __init__(self, name: str, cells: list[StyledText], width: int) -> None:
         self.name = name
         self.cells = cells
         self.width = width
@@ -277,8 +277,8 @@ class _Column:
             if self.is_bar:
                 full = cell.text.count("█") * width // self.width
                 text = "█" * full + "░" * (width - full)
-            cells[number] = Piece(_fitted(text, width, left=True), cell.style)
-        self.cells, self.width = [Piece(_fitted(head.text[:width], width, left=True), head.style), *cells], width
+            cells[number] = StyledText(_fitted(text, width, left=True), cell.style)
+        self.cells, self.width = [StyledText(_fitted(head.text[:width], width, left=True), head.style), *cells], width
 
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
@@ -302,14 +302,14 @@ def _notes(view: ProgressView, width: int) -> Iterator[Line]:
     while len(activity) > 1 and cell_len(_DOT.join(activity)) > width:
         activity.pop()
     if activity:
-        yield (Piece(_DOT.join(activity), "dim"),)
+        yield (StyledText(_DOT.join(activity), "dim"),)
     # Waits come and go, so they are last: nothing below them could jump.
     for text, style in (
         (f"last failure: {view.last_failure}" if view.last_failure else "", "dim"),
         (_DOT.join(view.waits), "wait" if view.is_waiting else "dim"),
     ):
         for line in _wrapped(text, width):
-            yield (Piece(line, style),)
+            yield (StyledText(line, style),)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -325,15 +325,15 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [line if cell_len(line) <= width else f"{set_cell_size(line, max(width - 1, 0))}…" for line in lines]
 
 
-def _bar(row: ProgressRow, width: int) -> Piece:
+def _bar(row: ProgressRow, width: int) -> StyledText:
     """Full only when all is done."""
     full = min(width * row.done // max(row.planned, 1), width)
-    return Piece("█" * full + "░" * (width - full), "bar")
+    return StyledText("█" * full + "░" * (width - full), "bar")
 
 
-def _flow(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
+def _flow(pieces: Sequence[StyledText], width: int) -> list[list[StyledText]]:
     """As many in each line as fit."""
-    lines: list[list[Piece]] = [[]]
+    lines: list[list[StyledText]] = [[]]
     for piece in pieces:
         if lines[-1] and _width_of((*lines[-1], piece)) > width:
             lines.append([])
@@ -341,14 +341,14 @@ def _flow(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
     return lines
 
 
-def _width_of(pieces: Sequence[Piece]) -> int:
+def _width_of(pieces: Sequence[StyledText]) -> int:
     return sum(cell_len(piece.text) + len(_GAP) for piece in pieces) - len(_GAP)
 
 
-def _joined(pieces: "Iterator[Piece] | Sequence[Piece]") -> Line:
-    found: list[Piece] = []
+def _joined(pieces: "Iterator[StyledText] | Sequence[StyledText]") -> Line:
+    found: list[StyledText] = []
     for piece in pieces:
-        found += [Piece(_GAP), piece] if found else [piece]
+        found += [StyledText(_GAP), piece] if found else [piece]
     return tuple(found)
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.records import draft, escape
 from holdfast.records.facts import Failure, ScoreGiven
-from holdfast.state import CellScores, RunningMean
-from holdfast.state.running_scores import repeats_in
+from holdfast.score import CellScores, RunningMean, repeats_in
 from tests.unit.state.stories import (
     EVALUATION,
     finished,

@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Failure, escape
-
-_MAGNITUDE_MAX = 1e150
-"""As in reports: larger numbers are not averaged. Not a number (NaN) fails the comparison too."""
+from holdfast.score.results import MAGNITUDE_MAX
 
 
 class RunningMean(msgspec.Struct):
@@ -48,7 +46,8 @@ class CellScores(msgspec.Struct):
         call.
         """
         for scorer, value in scores.items():
-            if not isinstance(value, int | float) or not -_MAGNITUDE_MAX <= value <= _MAGNITUDE_MAX:
+            # As in reports (`as_number`), but without a call. NaN fails the comparison too.
+            if not isinstance(value, int | float) or not -MAGNITUDE_MAX <= value <= MAGNITUDE_MAX:
                 self.failures += isinstance(value, Failure)
                 continue
             mean = self.means.get(scorer)

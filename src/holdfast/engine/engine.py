@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
 from holdfast.engine.failures import contain_exits, inside, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
 from holdfast.engine.in_flight import InFlightSample
+from holdfast.engine.progress import Progress, RunCounts
 from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
@@ -33,7 +35,7 @@ from holdfast.models import Slots, open_batch_api
 from holdfast.models.batch.jobs import BatchSetup
 from holdfast.models.batch.queue import Batches
 from holdfast.plan import PreparedTask, scoring_roles
-from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage, cell_names
+from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, cell_names
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
@@ -70,57 +72,14 @@ class RunJob(msgspec.Struct, frozen=True):
     """By role whose model was given for this evaluation: its name in bills."""
 
 
-class Progress(msgspec.Struct):
-    """How far a run is. Updated in place; progress displays read it."""
-
-    planned: int
-    finished: int = 0
-    failed: int = 0
-    before: int = 0
-    """Finished or failed before this process began."""
-    retried: int = 0
-    """How many requests were retried."""
-    live: int = 0
-    replayed: int = 0
-    usage: Usage = Usage()
-    in_flight: int = 0
-    started: float = 0.0
-    last_failure: str = ""
-    last_retry: str = ""
-    """Why the last retry was made."""
-    sending: int = 0
-    """Requests that are under way."""
-    at_once: int = 0
-    """How many requests the models that are in use may have under way."""
-    held: str = ""
-    """Why requests wait before they are sent: a rate limit, a server that is down."""
-    scored: int = 0
-    """Answers of earlier processes that this one scored."""
-    taken: int = 0
-    """Scores copied from earlier evaluations."""
-    anomalies: int = 0
-    """Anomalies found in answers of this process."""
-    batch_jobs: int = 0
-    """Open jobs at batch APIs."""
-    batch_requests: int = 0
-    """Requests in open batch jobs."""
-    batch_since: float = 0.0
-    """When the oldest open job was created, by the clock of `started`."""
-    mirror_behind: float = 0.0
-    """How many seconds the mirror is behind; 0 while that is within its interval."""
-
-
 class Engine:
     """One process's work on one run."""
 
     def __init__(self, job: RunJob, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress = Progress(
-            planned=fold.planned,
-            finished=fold.finished.count,
-            failed=fold.failed.count,
-            before=fold.finished.count + fold.failed.count,
-            started=clock(),
-        )
+        scorers = (scorer.name for task in job.spec.tasks for scorer in job.scorers.get(task.name, ()))
+        repeats = {name: work.task.repeats for name, work in job.works.items()}
+        self._counts = RunCounts(fold, job.cells, repeats, scorers, clock())
+        self._progress = self._counts.progress
         self._clock = clock
         self._job = job
         self._fold = fold
@@ -128,7 +87,7 @@ class Engine:
         self._reading = threading.Lock()
         self._loads = LoadLimit()
         self._writer = writer
-        self._sampler = Sampler(writer, self._count, self._answer_at)
+        self._sampler = Sampler(writer, self._count, self._answer_at, self._count_scores)
         self._samples = Slots(job.spec.concurrency.samples)
         self._tasks = {task.name: Slots(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Slots(job.spec.concurrency.score)
@@ -176,6 +135,16 @@ class Engine:
         progress.sending = sum(client.sending for client in clients)
         progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
         progress.held = "; ".join(filter(None, (client.wait_reason() for client in clients)))
+        return progress
+
+    def progress_by_model(self) -> Progress:
+        """The progress, with everything about single models: for displays, because it goes through all cells."""
+        progress = self.progress
+        self._counts.sum_cells(self.stopped_cells)
+        for name, model in progress.models.items():
+            client, account = self._clients[name], self.budget.account(name)
+            model.sending, model.waiting = client.sending, client.turns.waiting
+            model.dollars, model.has_unpriced = account.dollars, account.has_unpriced
         return progress
 
     def _all_clients(self) -> tuple[ModelClient, ...]:
@@ -389,11 +358,14 @@ class Engine:
             await self._sampler.answer(ticket, setup, past)
 
     def _count(self, ticket: Ticket, outcome: Outcome) -> None:
-        progress = self._progress
+        progress, cell = self._progress, self._counts.cells[ticket.cell.first]
+        cell.left -= 1
         if outcome.failure is None:
             progress.finished += 1
+            cell.of.finished += 1
         else:
             progress.failed += 1
+            cell.of.failed += 1
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
             event = "sample.save_failed" if outcome.failure.kind in _UNSAVED else "sample.failed"
             self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
@@ -401,6 +373,12 @@ class Engine:
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
+        if outcome.scores:
+            cell.scores.add(ticket.key, outcome.scores)
+
+    def _count_scores(self, ticket: Ticket, scores: Mapping[str, Any]) -> None:
+        """Count scores that were made after the answer was saved."""
+        self._counts.cells[ticket.cell.first].scores.add(ticket.key, scores)
 
     def _open_batches(self) -> None:
         """Open the batch APIs of models that use them now, or that have open jobs of an earlier process."""
@@ -494,11 +472,6 @@ class Engine:
     def _task_setup(self, work: PreparedTask) -> TaskSetup:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        limited = self.budget.limit
-        named = self._job.given
-        roles = {
-            name: limited(("", named.get(name, name)), client.handle(files)) for name, client in self._roles.items()
-        }
         secrets, scorers = secrets_of(spec), self._job.scorers.get(work.task.name, ())
         resources = AttemptResources(
             models={},
@@ -518,7 +491,7 @@ class Engine:
                 scorers=scorers,
                 evaluation=self._job.evaluation,
                 places=self._scoring,
-                resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
+                resources={model: self._judge_resources(resources, model, files) for model in self._clients},
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
                 quick=bool(scorers) and work.task.name not in self._job.sources and all(map(is_quick, scorers)),
@@ -531,16 +504,28 @@ class Engine:
             trusted=work.solver.is_built_in,
         )
 
+    def _judge_resources(self, resources: AttemptResources, model: str, files: Attachments | None) -> AttemptResources:
+        """Return what the scorers of one model's answers may use. Each has its own handles, so that the budget knows
+        whose answers the judges cost money for.
+        """
+        limited = self.budget.limit
+        named = self._job.given
+        roles = {
+            name: limited(("", named.get(name, name)), client.handle(files), model)
+            for name, client in self._roles.items()
+        }
+        return msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits())
+
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:
         """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
         cells = (each for each in self._job.cells if (each.task, each.model) == (task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
         health = CellHealth(partial(self._stop_cell, task, model), has_answers)
         limited = self.budget.limit
-        models = {"": limited((model, ""), self._clients[model].handle(files, health))}
+        models = {"": limited((model, ""), self._clients[model].handle(files, health), model)}
         for role, client in self._roles.items():
             if role not in self._judges:
-                models[role] = limited(("", role), client.handle(files, health))
+                models[role] = limited(("", role), client.handle(files, health), model)
         return models
 
 

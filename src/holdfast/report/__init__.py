@@ -80,7 +80,9 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
-    from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.progress.lines import ProgressLayout, note_lines, plain_line
+    from holdfast.report.progress.page import progress_html
+    from holdfast.report.progress.view import ProgressTracker, ProgressView, jobs_text
     from holdfast.report.questions import (
         UNKNOWN,
         Question,
@@ -161,7 +163,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats.lines": (
                 "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
             ),
-            "progress": "jobs_text progress_bar progress_html progress_line",
+            "progress.lines": "ProgressLayout note_lines plain_line",
+            "progress.page": "progress_html",
+            "progress.view": "ProgressTracker ProgressView jobs_text",
             "questions": (
                 "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
             ),
@@ -211,6 +215,9 @@ __all__ = [
     "PartialEvaluation",
     "PlannedKey",
     "Plot",
+    "ProgressLayout",
+    "ProgressTracker",
+    "ProgressView",
     "Question",
     "QuestionReader",
     "RunOrigin",
@@ -274,16 +281,16 @@ __all__ = [
     "marked_lines",
     "money",
     "nearest_key",
+    "note_lines",
     "overlap_line",
     "pairs_between",
     "pairs_within",
     "pairwise_boards",
     "pairwise_methods",
     "parse_columns",
+    "plain_line",
     "planned_plots",
-    "progress_bar",
     "progress_html",
-    "progress_line",
     "ranked_by_strength",
     "readable_input",
     "report_cells",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         run_in_loop,
     )
     from holdfast.runs.execution.preparation import Given, check, check_startable
+    from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, watch_progress
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.export import Export, lines_to_export, select_lines
     from holdfast.runs.overrides import (
@@ -49,6 +50,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check check_startable",
+            "execution.progress": "LiveDisplay PlainDisplay watch_progress",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
             "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
@@ -67,8 +69,10 @@ __all__ = [
     "Export",
     "GateOptions",
     "Given",
+    "LiveDisplay",
     "Observe",
     "Overrides",
+    "PlainDisplay",
     "RetentionRule",
     "Retry",
     "Run",
@@ -105,4 +109,5 @@ __all__ = [
     "run_in_loop",
     "select_lines",
     "select_runs",
+    "watch_progress",
 ]

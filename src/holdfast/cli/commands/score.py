@@ -88,7 +88,7 @@ async def _score(given: Given, place: RunLocation, request: ScoreRequest, stoppe
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         while True:
-            scoring.update(engine.progress.scored)
+            scoring.update(engine.progress.scored, engine.progress.to_score)
             await asyncio.sleep(_LOOK_SECONDS)
 
     with spinner(f"scoring the answers of {place.run_id}") as scoring:

@@ -116,8 +116,8 @@ async def run_async(
     """Run tasks on models, or the spec in a file, and return the run. With the `id` of an earlier run, resume it.
 
     To run a part: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, with a spec
-    file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows a progress bar in a
-    notebook and a line on a terminal, unless `quiet=True`.
+    file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows progress unless
+    `quiet=True`: a bar on a terminal and in a notebook, plain lines elsewhere.
     """
     given = _resolve_arguments(what, models, tasks, fields)
     ended = await execute(given, new_run_location(given, store or default_store(), id), observer(quiet))

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TypeVar
 
 from holdfast.engine import Engine
-from holdfast.printable import clean
+from holdfast.printable import clean, is_watched
 from holdfast.runs import RunLocation, new_event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -68,7 +68,8 @@ class Stopper:
             self._main.cancel()
         elif count == 1:
             grace = f"at most {self._engine.spec.grace_seconds:g} s for requests in flight; press again to stop now"
-            sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
+            lead = "" if is_watched(sys.stderr) else "\n"  # live lines are replaced, and with them the `^C`
+            sys.stderr.write(f"{lead}{number.name}: stopping, {grace}\n")
             self._engine.tell("run.shutdown_requested", f"by {number.name}")
             self._engine.stop(f"stopped by {number.name}")
         else:

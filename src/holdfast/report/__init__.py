@@ -10,7 +10,15 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.report.anomalies import Anomalies, equal_answers
-    from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.cells import (
+        CellReport,
+        Example,
+        PartialEvaluation,
+        RunReport,
+        ScorerReport,
+        judges_of,
+        report_cells,
+    )
     from holdfast.report.compare.comparison import (
         Adjustment,
         CommonKeys,
@@ -24,6 +32,13 @@ if TYPE_CHECKING:
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
     from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
+    from holdfast.report.compare.pairwise import (
+        PairwiseBoard,
+        PairwiseRule,
+        pairwise_boards,
+        pairwise_methods,
+        ranked_by_strength,
+    )
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
     from holdfast.report.compare.sentences import (
         common_model,
@@ -80,7 +95,9 @@ if TYPE_CHECKING:
         lineage_sentences,
     )
     from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
-    from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.progress.lines import ProgressLayout, note_lines, plain_line
+    from holdfast.report.progress.page import progress_html
+    from holdfast.report.progress.view import ProgressTracker, ProgressView, jobs_text
     from holdfast.report.questions import (
         UNKNOWN,
         MakeQuestion,
@@ -131,6 +148,7 @@ if TYPE_CHECKING:
         dollars,
         first_line,
         format_interval,
+        format_mean,
         format_number,
         format_p,
         human_bytes,
@@ -147,7 +165,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "anomalies": "Anomalies equal_answers",
-            "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
+            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
                 "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
@@ -155,6 +173,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
             "compare.leaderboard": "Board Ranked leaderboards",
+            "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": (
                 "common_model comparison_method comparison_sentences comparison_title describe_boards overlap_line"
@@ -173,7 +192,9 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
             "profile": "PHASES ProfileReport profile_lines profile_report",
-            "progress": "jobs_text progress_bar progress_html progress_line",
+            "progress.lines": "ProgressLayout note_lines plain_line",
+            "progress.page": "progress_html",
+            "progress.view": "ProgressTracker ProgressView jobs_text",
             "questions": (
                 "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
                 "resolve_columns value_text"
@@ -189,7 +210,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_number format_p human_bytes lines_of money "
+                "format_interval format_mean format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -231,9 +252,15 @@ __all__ = [
     "Measure",
     "Observe",
     "OutputFormat",
+    "PairwiseBoard",
+    "PairwiseRule",
+    "PartialEvaluation",
     "PlannedKey",
     "Plot",
     "ProfileReport",
+    "ProgressLayout",
+    "ProgressTracker",
+    "ProgressView",
     "Question",
     "QuestionReader",
     "Ranked",
@@ -290,6 +317,7 @@ __all__ = [
     "find_planned",
     "first_line",
     "format_interval",
+    "format_mean",
     "format_number",
     "format_p",
     "formats_of",
@@ -309,16 +337,19 @@ __all__ = [
     "marked_lines",
     "money",
     "nearest_key",
+    "note_lines",
     "overlap_line",
     "pairs_between",
     "pairs_within",
+    "pairwise_boards",
+    "pairwise_methods",
     "parse_columns",
+    "plain_line",
     "planned_plots",
     "profile_lines",
     "profile_report",
-    "progress_bar",
     "progress_html",
-    "progress_line",
+    "ranked_by_strength",
     "readable_input",
     "report_cells",
     "report_table",

@@ -23,7 +23,7 @@ from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.spec import Reduction
-from holdfast.stats import BOOL, LEVEL, Scale, Summary
+from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary
 
 _NAME_MAX = 80
 """Longer values are replaced by a digest: a column may hold the passage itself."""
@@ -123,6 +123,7 @@ class Reduced(msgspec.Struct, frozen=True):
     labels: dict[str, int] = msgspec.field(default_factory=dict)
     bounds: tuple[float, float] | None = None
     """The mean if all samples without a value had the lowest, or the highest; None if none is missing, or unknown."""
+    scale: Scale = NUMBER
 
 
 def reduced_scale(how: Reduction, scale: Scale) -> Scale:

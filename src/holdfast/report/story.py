@@ -385,9 +385,14 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
 
 
 def judgings_of(
-    found: KeyRecords, prices: Mapping[str, Price | None], names: Mapping[str, str]
+    found: KeyRecords,
+    prices: Mapping[str, Price | None],
+    names: Mapping[str, str],
+    given: Mapping[str, Mapping[str, Price | None]] | None = None,
 ) -> tuple[JudgingStory, ...]:
-    """Scoring attempts in the order in which they began. `names`: of evaluations, by id."""
+    """Scoring attempts in the order in which they began. `names`: of evaluations, by id. `given`: by evaluation, the
+    prices of models that were given for it.
+    """
     stories = []
     for what, evaluation, number in _scopes(found):
         if what != "score":
@@ -398,7 +403,8 @@ def judgings_of(
             number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
         )
         spent = None if data is None else data.spent
-        story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, prices)
+        own = {**prices, **(given or {}).get(evaluation, {})}
+        story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, own)
         named = names.get(evaluation, "")
         stories.append(JudgingStory(evaluation, named, msgspec.structs.replace(story, spent=spent)))
     return tuple(stories)

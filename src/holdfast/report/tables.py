@@ -26,6 +26,7 @@ from holdfast.report.text import (
     dollars,
     first_line,
     format_interval,
+    format_mean,
     format_number,
     status_text,
     status_tone,
@@ -166,6 +167,19 @@ def notice_lines(report: RunReport) -> Iterator[str]:
     if len(report.evaluations) > 1:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
+    yield from partial_lines(report)
+
+
+def partial_lines(report: RunReport) -> Iterator[str]:
+    """How much of the run a partial evaluation covers, or that there are only partial ones."""
+    if report.partial is not None:
+        count = f"only {report.partial.scored} of {report.partial.answers} answers are scored in this evaluation"
+        chosen = f" (chosen with {'; '.join(report.partial.chosen)})" if report.partial.chosen else ""
+        rest = "to score the rest, repeat the command without --limit, --sample and --wrong"
+        yield f"partial: {count}{chosen}; {rest}"
+    elif report.evaluations and not report.evaluation:
+        names = ", ".join(report.evaluations)
+        yield f"no scores are shown, because only chosen answers are scored; see --evaluation {names}"
 
 
 def result_sentences(report: RunReport, command: Command | None = None) -> Iterator[str]:
@@ -173,7 +187,9 @@ def result_sentences(report: RunReport, command: Command | None = None) -> Itera
     yield from score_sentences(report)
     names = [(cell.task, each.scorer) for cell in report.cells for each in _results(cell)]
     if len(set(names)) < len(names):
-        compare = command("compare") if command is not None else f"holdfast compare {report.run_id}"
+        options = ("--evaluation", report.evaluation) if report.partial is not None else ()
+        plain = " ".join(("holdfast compare", report.run_id, *options))
+        compare = command("compare", *options) if command is not None else plain
         yield f"to see whether the models differ: {compare}"
 
 
@@ -401,11 +417,12 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     missing = (str(scorer.no_score), str(scorer.failures))
     for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
+        scale = scorer.scale_of(name)
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
         numbers = (shown, "", "", str(sum(labels.values())))
         if summary.mean is not None:
             error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
-            numbers = (format_number(summary.mean), error, format_interval(summary), count_of(summary))
+            numbers = (format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary))
         yield name, (*numbers, *(("", "") if index else missing))
 
 

@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.actions import naming_parameters
+    from holdfast.runs.answer_selection import AnswerSelection
     from holdfast.runs.compare.changes import (
         CHANGES,
         Change,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         run_in_loop,
     )
     from holdfast.runs.execution.preparation import Given, check, check_startable
+    from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, watch_progress
     from holdfast.runs.execution.provenance import SpecVersion
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.export import Export, lines_to_export, select_lines
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         resolve_spec_file,
     )
     from holdfast.runs.run import Run, open_run
+    from holdfast.runs.scoring import ScoreRequest
     from holdfast.runs.selection import RunFilter, select_runs
     from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
@@ -51,6 +54,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "actions": "naming_parameters",
             "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
+            "answer_selection": "AnswerSelection",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
@@ -58,11 +62,13 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check check_startable",
             "execution.provenance": "SpecVersion",
+            "execution.progress": "LiveDisplay PlainDisplay watch_progress",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
             "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
             "resolve_spec_file",
             "run": "Run open_run",
+            "scoring": "ScoreRequest",
             "selection": "RunFilter select_runs",
             "store.configuration": "RetentionRule configuration_path name_option read_policies",
             "store.lookup": "RunLocation default_store find_run",
@@ -72,6 +78,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
 
 __all__ = [
     "CHANGES",
+    "AnswerSelection",
     "Change",
     "ChangedValues",
     "EvaluationLine",
@@ -80,8 +87,10 @@ __all__ = [
     "Given",
     "KeyTable",
     "KeyTableHead",
+    "LiveDisplay",
     "Observe",
     "Overrides",
+    "PlainDisplay",
     "RetentionRule",
     "Retry",
     "Run",
@@ -89,6 +98,7 @@ __all__ = [
     "RunLocation",
     "RunOutcome",
     "RunSummary",
+    "ScoreRequest",
     "SpecVersion",
     "TableRow",
     "assignments",
@@ -120,4 +130,5 @@ __all__ = [
     "run_in_loop",
     "select_lines",
     "select_runs",
+    "watch_progress",
 ]

@@ -26,6 +26,7 @@ from holdfast.report import (
     KeyRecords,
     KeyStory,
     LineageReport,
+    PartialEvaluation,
     PlannedKey,
     Question,
     QuestionReader,
@@ -78,7 +79,7 @@ from holdfast.runs.summary import (
     waiting_jobs,
 )
 from holdfast.score import scales_of
-from holdfast.spec import Reduction, stored_reductions
+from holdfast.spec import Price, Reduction, stored_reductions
 from holdfast.state import (
     Index,
     Standing,
@@ -86,6 +87,7 @@ from holdfast.state import (
     recorded_answer,
     recorded_edits,
     recorded_scores,
+    role_prices,
     standing_of,
 )
 
@@ -229,9 +231,9 @@ class Run(RunActions):
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
         roles = story.spec.get("roles", {})
-        return (
-            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
-        )
+        every = story.evaluations[found].scorers if found else []
+        # The recorded judges count: `score --role` may have given others than the spec. 0.1.0 recorded none.
+        return [{**each, "judges": judges_of(each, {**roles, **(each.get("judges") or {})})} for each in every]
 
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
         """How the scores of the repeats of a sample are combined, by task."""
@@ -333,9 +335,15 @@ class Run(RunActions):
                 begun=story.evaluated.get(each, ""),
                 counts=self._index.counts_of(each),
                 current=each == story.evaluation,
+                partial=each in story.partial,
+                finished=self._index.finished,
             )
             for each, started in story.evaluations.items()
         ]
+
+    def partial(self, evaluation: str = "") -> PartialEvaluation | None:
+        """How much an evaluation covers in which only chosen answers are scored; None if it is for all answers."""
+        return _partial_evaluation(self._index, self._evaluation(evaluation))
 
     def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
         """The scores of one answer in an evaluation (by default the newest); None if there is no answer."""
@@ -405,12 +413,20 @@ class Run(RunActions):
             in_progress=doing,
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
-            judgings=judgings_of(found, prices, evaluation_names(self._index.story)),
+            judgings=judgings_of(found, prices, evaluation_names(self._index.story), self._given_prices()),
             input=asked.input,
             target=asked.target,
             prompt=asked.prompt,
             answered=finished[0] if finished else 0,
         )
+
+    def _given_prices(self) -> dict[str, dict[str, Price | None]]:
+        """By evaluation: the prices of models that were given for it, by role."""
+        story, prices = self._index.story, role_prices(self._index.story)
+        return {
+            name: {role: prices[started.bill_name(role)] for role in started.roles}
+            for name, started in story.evaluations.items()
+        }
 
     def scorers(self, evaluation: str = "") -> list[str]:
         return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
@@ -434,13 +450,13 @@ def report_of(
     place: RunLocation, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
 ) -> RunReport:
     """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
-    story = index.story
+    story, shown = index.story, evaluation or index.story.evaluation
     return RunReport(
         run_id=place.run_id,
         experiment=place.experiment,
         status=status[0],
         reason=status[1],
-        evaluation=evaluation or story.evaluation,
+        evaluation=shown,
         evaluations=evaluation_names(story),
         cells=tuple(report_cells(index, evaluation)),
         steps=step_counts(story),
@@ -452,7 +468,15 @@ def report_of(
         models=tuple(model_profiles(index.profile)),
         damage=damage,
         worked_seconds=round(index.profile.until_now()[1], 3),
+        partial=_partial_evaluation(index, shown),
     )
+
+
+def _partial_evaluation(index: Index, evaluation: str) -> PartialEvaluation | None:
+    chosen = index.story.partial.get(evaluation)
+    if chosen is None:
+        return None
+    return PartialEvaluation(index.counts_of(evaluation).answers, index.finished, tuple(chosen))
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:

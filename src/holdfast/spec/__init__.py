@@ -11,6 +11,7 @@ from holdfast.spec.providers import (
     placed_models,
 )
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
+from holdfast.spec.reductions import reductions as parse_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
 from holdfast.spec.source.conditions import KeptCombinations
 from holdfast.spec.source.includes import SpecFile, read_spec
@@ -21,6 +22,7 @@ from holdfast.spec.source.loader import (
     change_spec,
     check_prices,
     check_stored_spec,
+    fill_roles,
     load_spec,
     read_stored_spec,
     resolve_file,
@@ -98,6 +100,7 @@ __all__ = [
     "fill_environment",
     "fill_options",
     "fill_params",
+    "fill_roles",
     "find_differences",
     "find_warnings",
     "is_external",
@@ -105,6 +108,7 @@ __all__ = [
     "load_spec",
     "missing_keys",
     "nearest",
+    "parse_reductions",
     "parse_yaml",
     "placed_models",
     "read_spec",

@@ -29,7 +29,7 @@ from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import OpenJob, Story
+from holdfast.state.story import OpenJob, Story, role_prices
 from holdfast.state.totals import (
     LONG,
     ReducedTotals,
@@ -94,6 +94,7 @@ __all__ = [
     "recorded_scores",
     "remove_stale",
     "repeated",
+    "role_prices",
     "score_totals",
     "stamp_of",
     "stamp_of_file",

@@ -50,7 +50,7 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 22
+_VERSION = 23
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000

@@ -391,7 +391,7 @@ class IndexPages:
     def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if not found.author:
-            self._story.scored(found.o, found.spent, entry.line.k, last=found.last)
+            self._story.scored(found.o, found.spent, entry.line.k, found.evaluation, last=found.last)
             self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         place = (entry.line.n, entry.segment, entry.offset)
         self._note(found.o, entry).scores.append((place, found))

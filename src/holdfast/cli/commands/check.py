@@ -30,7 +30,7 @@ from holdfast.runs.estimate import Estimate, estimate, read_prompts
 from holdfast.runs.execution.preparation import ServerCheck, check_servers
 from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
-from holdfast.score import scale_hints
+from holdfast.score import scale_hints, threshold_hints
 from holdfast.solve import sandboxes_of
 from holdfast.spec import KeptCombinations, Spec, find_warnings, missing_keys
 
@@ -84,6 +84,8 @@ def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool
         *(each.doubt for each in replies if each.doubt),
     ]
     hints = scale_hints(each for every in prepared.scorers.values() for each in every)
+    for index, task in enumerate(spec.tasks):
+        hints += threshold_hints(task, prepared.scorers[task.name], f"tasks[{index}].reduce")
     errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
     for warning in (*warnings, *hints):
         warn(given.explain(warning))

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,35 +24,50 @@ from holdfast.runs.requests import set_score as record_score
 from holdfast.runs.scoring import (
     Edit,
     Scored,
+    ScoreRequest,
     Trial,
     find_author,
-    require_scorers,
+    given_to_score,
     resolve_scorers,
     score,
     try_scorers,
-    with_scorers,
 )
 from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
 from holdfast.runs.store.lookup import suggest_resume_command
 from holdfast.score import ANOMALIES_VERSION, as_number
-from holdfast.spec import Spec
+from holdfast.spec import Spec, value_of
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
 _EXCERPT = 60
+_REASON = 100
 _NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
 Values = dict[str, dict[str, Any]]
 """The value of each scorer, by key and scorer."""
 
 
-def score_run(name: str, entries: Sequence[str], label: str, store: str | None, overrides: Overrides) -> int:
+def score_run(name: str, request: ScoreRequest, store: str | None, overrides: Overrides) -> int:
     """Record an evaluation, or continue one that was interrupted."""
+    request.selection.check()
     place, given = resolve_run(name, None, store, overrides)
-    if entries:
-        given = with_scorers(given, resolve_scorers(entries))
-    require_scorers(place, given)
-    work = partial(_score, given, place, label)
+    given = given_to_score(given, place, request)
+    work = partial(_score, given, place, request)
     return run_stoppable(work, partial(_print_scored, given.spec), "interrupted before anything was scored")
+
+
+def parse_roles(texts: Sequence[str]) -> dict[str, Any]:
+    """Values of `--role`: ROLE=PROVIDER/MODEL, or ROLE={field: value} as in a spec."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        role, _, given = text.partition("=")
+        model = value_of(given, f"--role {role}") if given.lstrip().startswith("{") else given
+        is_name = isinstance(model, str) and ("/" in model or ":" in model or model == "mock")
+        if not role or not (is_name or isinstance(model, dict)):
+            raise UsageError(f"--role {text}: write ROLE=PROVIDER/MODEL, for example --role judge=openai/gpt-x")
+        if role in found:
+            raise UsageError(f"--role {role} is given twice; a role has one model")
+        found[role] = model
+    return found
 
 
 def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
@@ -67,39 +82,78 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
     return 0
 
 
-async def _score(given: Given, place: RunLocation, label: str, stopper: Stopper) -> Scored:
+async def _score(given: Given, place: RunLocation, request: ScoreRequest, stopper: Stopper) -> Scored:
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         while True:
-            scoring.update(engine.progress.scored)
+            scoring.update(engine.progress.scored, engine.progress.to_score)
             await asyncio.sleep(_LOOK_SECONDS)
 
     with spinner(f"scoring the answers of {place.run_id}") as scoring:
-        return await score(given, place, label, observe)
+        return await score(given, place, request, observe)
 
 
 def _print_scored(spec: Spec, done: Scored) -> int:
-    parts = [f"{counted(done.scored, 'answer')} scored"]
-    if done.left and done.budget:
-        raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
-        again = f"Raise it with: {raised}; then run the same command to continue"
-        parts.append(f"{done.left} left, stopped at a budget: {done.budget}. {again}")
-    elif done.left:
-        parts.append(f"{done.left} left, run the same command to continue")
-    parts += [f"{counted(done.taken, 'score')} of unchanged scorers copied"] if done.taken else []
-    if done.requests:
-        cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
-        requests = counted(done.requests, "request")
-        parts.append(f"{requests} to judges{cost}; the evaluated models were not called")
-    else:
-        parts.append("no request was sent")
-    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(parts)}\n")
+    if done.selected is not None and not done.selected.ordinals.count:
+        sys.stderr.write(f"no answer is wrong by {done.selected.judge}, so there is nothing to score\n")
+        return 0
     with Run(done.place) as run:
         report = run.report(done.evaluation)
+        lines = _chosen_lines(run, done)
+    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(_result_parts(spec, done))}\n")
     print_table(report_table(report, done.place.command))
+    if lines:
+        print_line("")
+    for text in lines:
+        print_line(text)
+    if report.partial is not None:
+        print_line("")
+        print_line(f"To see it again: {done.place.command('report', '--evaluation', done.evaluation)}")
     if done.left:
         return 6 if done.budget else 130
     return int(have_scorers_failed(report, spec))
+
+
+def _result_parts(spec: Spec, done: Scored) -> Iterator[str]:
+    """What was done, and what is left to do."""
+    if done.selected is None:
+        yield f"{counted(done.scored, 'answer')} scored"
+    else:
+        chosen = done.selected.ordinals.count
+        by = f", wrong by {done.selected.judge}" if done.selected.judge else ""
+        before = chosen - done.scored - done.left
+        earlier = f", {before} before" if before else ""
+        yield f"{counted(chosen, 'answer')} chosen{by}: {done.scored} scored now{earlier}"
+    if done.left and done.budget:
+        raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
+        again = f"Raise it with: {raised}; then run the same command to continue"
+        yield f"{done.left} left, stopped at a budget: {done.budget}. {again}"
+    elif done.left:
+        yield f"{done.left} left, run the same command to continue"
+    if done.taken:
+        yield f"{counted(done.taken, 'score')} of unchanged scorers copied"
+    if done.requests:
+        cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
+        yield f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were not called"
+    else:
+        yield "no request was sent"
+
+
+def _chosen_lines(run: Run, done: Scored) -> list[str]:
+    """The scores of the first chosen answers, with reasons: a judge is tried to see what it says."""
+    if done.selected is None:
+        return []
+    keys, found = set(done.selected.keys), list[str]()
+    for line in run.lines(done.evaluation, asked=False):
+        if line.key in keys:
+            for name, value in line.scores.items():
+                reason = first_line(line.reasons.get(name, ""), _REASON)
+                found.append(f"{line.key}  {name} {_format_score(value)}{f': {reason}' if reason else ''}")
+            keys.discard(line.key)
+        if not keys:
+            break
+    more = done.selected.ordinals.count - len(done.selected.keys)
+    return [*found, f"… and {counted(more, 'more answer')}"] if more else found
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None, overrides: Overrides) -> int:
@@ -130,7 +184,7 @@ def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before:
     print_line("")
     print_line(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
-        trials = asyncio.run(try_scorers(place, given, resolve_scorers(entries)))
+        trials = asyncio.run(try_scorers(place, given, resolve_scorers(entries).scorers))
     except HoldfastError as error:
         for line in lines_of(hanging(str(error))):
             print_line(line, "red")
@@ -216,7 +270,8 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
             counts = line.counts
             numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
             texts = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
-            rows.append([*texts, *map(str, numbers), "current" if line.current else ""])
+            state = f"partial: {counts.answers} of {line.finished} answers" if line.partial else ""
+            rows.append([*texts, *map(str, numbers), "current" if line.current else state])
         print_table(Grid(_COLUMNS, rows, right=_NUMBERS_EVALUATIONS, whole=("evaluation",)))
     return 0
 

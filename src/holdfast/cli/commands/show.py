@@ -95,12 +95,14 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
 
 def _score_lines(summary: RunSummary) -> Iterator[str]:
     for score in summary.scores:
-        mean = format_number(score["mean"])
+        mean, scale = format_number(score["mean"]), score["scale"]
+        notes = [f"of {scale[0]:g} to {scale[1]:g}"] if isinstance(scale, list) and scale != [0, 1] else []
         groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
         missing = f", no score {score['no_score']}" if score["no_score"] else ""
         missing += f", scorer failed {score['failures']}" if score["failures"] else ""
         name = f"{score['task']} / {score['model']} / {score['scorer']}"
-        yield f"{name}: {mean} (n {score['n']}{groups}{missing})"
+        notes.append(f"n {score['n']}{groups}{missing}")
+        yield f"{name}: {mean} ({', '.join(notes)})"
 
 
 def _mirror_line(mirror: MirrorProgress, status: str) -> str:
@@ -209,7 +211,8 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
     for note in summary.notes:
         yield f"note {note['at'][:19]}  {note['text']}"
     for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
-        yield f"evaluation {each}  {called}"  # the scores that `show` prints are those of the last one used
+        part = "  (partial)" if each in summary.partial_evaluations else ""
+        yield f"evaluation {each}  {called}{part}"  # `show` prints the scores of the last whole one that was used
 
 
 def _value(value: Any) -> str:

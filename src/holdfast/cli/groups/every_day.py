@@ -63,6 +63,8 @@ def run(
 ) -> None:
     """Start an evaluation, or continue one (--id).
 
+    Progress is on standard error: a bar with the time left, scores and cost on a terminal, plain lines elsewhere.
+
     --limit, --sample, --task and --model run a part of the spec; `holdfast extend` adds the rest later. Without a SPEC:
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
 

@@ -21,6 +21,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    partially_scored,
     require_comparable,
     unfinished,
     unlike,
@@ -55,8 +56,12 @@ def comparison_of(
     every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair, observe=observe)]
     found = [each for each in every if scorer in (None, each.scorer) or each.scorer.startswith(f"{scorer} ")]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
-    doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
-    doubts += without_groups(runs)
+    doubts = [
+        *unfinished(runs),
+        *without_data(runs),
+        *(f"{why}; compared anyway" for why in reasons),
+    ]
+    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise _nothing_error(runs, scorer)

@@ -66,6 +66,8 @@ class Given(msgspec.Struct, frozen=True):
     """Called for each row that is read, to show progress."""
     from_run: bool = False
     """Whether the spec is the stored one of the run. Its rows are then stored too, and data files are not compared."""
+    scorers_file: str | None = None
+    """For `score`: the YAML file of the scorers, empty if there is none. None: a run is started or continued."""
 
     def explain(self, problem: str) -> str:
         """Add the file of the spec, and the included file that the value comes from."""
@@ -150,8 +152,10 @@ def check_experiment(spec: Spec) -> None:
         raise SpecError(f"experiment: {spec.experiment!r} is the name of a folder in every run; choose another name")
 
 
-def find_scorers(given: Given) -> dict[str, list[Scorer]]:
-    """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored."""
+def find_scorers(given: Given, *, judged: bool = True) -> dict[str, list[Scorer]]:
+    """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored.
+    `judged`: SpecError if a judge has no model.
+    """
     scorers = {}
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
@@ -163,9 +167,10 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
                 hint = f"{{{name}: {{name: another}}}}"
                 raise SpecError(f"{place}[{i}]: there is a scorer {name!r} already; rename one of them: {hint}")
         check_answers(task, set(names), f"tasks[{index}].reduce")
-        for i, each in enumerate(scorers[task.name]):
+        for i, each in enumerate(scorers[task.name] if judged else ()):
             if each.needs_ctx:
-                _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
+                is_named = given.scorers_file is not None and given.scorers.get(task.name)
+                _check_judges(each, given, "--scorers" if is_named else f"{place}[{i}]")
     return scorers
 
 
@@ -210,11 +215,14 @@ def prepare_given(
     return Prepared(spec, works, scorers)
 
 
-def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
+def refuse_missing_keys(spec: Spec, answered: Collection[str] = (), *, roles: Collection[str] | None = None) -> None:
     """SpecError if an API key is missing that a model will need. `answered`: names of models that need no more
-    requests.
+    requests. `roles`: only the models of these roles get requests.
     """
     done = [f"models[{index}]" for index, model in enumerate(spec.models) if model.name in answered]
+    if roles is not None:
+        used = {f"roles.{name}" for name in roles}
+        done = [place for place in placed_models(spec) if place not in used]
     missing = missing_keys(spec, os.environ, done)
     if missing:
         raise SpecError("\n".join(missing))
@@ -230,8 +238,8 @@ def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str
     found: dict[str, list[dict[str, Any]]] = {task: [] for task in scorers}
     for task, scorer in ((task, scorer) for task, every in scorers.items() for scorer in every):
         judges: dict[str, Any] = {}
-        if scorer.needs_ctx:  # only built-in scorers declare their roles reliably; for others, all
-            roles = scorer.roles() if _is_built_in(scorer) else spec.roles
+        if scorer.needs_ctx:
+            roles = scorer.roles() if has_declared_roles(scorer) else spec.roles
             models = {role: spec.roles[role] for role in roles if role in spec.roles}
             identities = {role: {**identity_of(model), "params": model.params} for role, model in models.items()}
             judges["judges"] = identities
@@ -258,19 +266,41 @@ def _declared_scales(value: Any) -> Iterator[Any]:
             yield from _declared_scales(each)
 
 
-def _is_built_in(scorer: Scorer) -> bool:
+def has_declared_roles(scorer: Scorer) -> bool:
+    """Whether `scorer.roles()` are all roles that it calls: only of built-in scorers. Other code may call any role."""
     name = getattr(scorer.function, "__module__", "").partition(".")[0]
-    return name == __name__.partition(".")[0] and all(_is_built_in(part) for part in scorer.parts() if part.needs_ctx)
+    return name == __name__.partition(".")[0] and all(
+        has_declared_roles(part) for part in scorer.parts() if part.needs_ctx
+    )
 
 
-def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
+def _check_judges(scorer: Scorer, given: Given, place: str) -> None:
     """SpecError if a judge has no model in `roles`: found before anything is paid."""
-    if not spec.roles:
-        raise SpecError(f"{place}: {scorer.name} needs a judge, and the spec has no roles; add roles: {{judge: …}}")
+    known = given.spec.roles
+    if not known and not scorer.roles():
+        raise SpecError(f"{place}: {scorer.name} calls a model, and no role has one; {_role_advice('judge', given)}")
     for role in scorer.roles():
-        if role not in spec.roles:
-            known = ", ".join(sorted(spec.roles))
-            raise SpecError(f"{place}: {scorer.name}: there is no role {role!r}; there are: {known}")
+        if role not in known:
+            there = f" (there are: {', '.join(sorted(known))})" if known else ""
+            problem = f"{scorer.name} calls the role {role!r}, which has no model{there}"
+            raise SpecError(f"{place}: {problem}; {_role_advice(role, given)}")
+
+
+def _role_advice(role: str, given: Given) -> str:
+    """The line to add, and where; or an option."""
+    model, line = "openai/MODEL", f"roles: {{{role}: openai/MODEL}}"
+    if given.scorers_file is not None:
+        if given.scorers_file:
+            file = f"write into {given.scorers_file} the line `{line}`, beside `scorers:` with the list of scorers"
+        else:
+            file = f"write a YAML file with the line `{line}`, beside `scorers:` with the list of scorers"
+        return f"add --role {role}={model}, or {file}"
+    where = given.where or "the spec"
+    if given.spec.roles:
+        place = f"add to {where}, under `roles:`, the line `{role}: {model}`"
+    else:
+        place = f"add to {where}, at the top level, the line `{line}`"
+    return f"{place}, or use --set roles.{role}={model}"
 
 
 _SECONDS_MAX = 5.0

@@ -63,6 +63,12 @@ def build_spec(
     return resolve_file(SpecFile(where, raw), sets, environ).spec
 
 
+def fill_roles(roles: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the roles in a file that is not a spec, with variables replaced as in one."""
+    filled = substitute({"roles": copy.deepcopy(dict(roles))}, environ, "", where, is_late)
+    return dict(filled["roles"])
+
+
 def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
     """Apply `--set` values to the stored spec of a run. Unchanged parameters are not validated: older versions accepted
     values that are invalid today, and their runs must stay resumable.

@@ -6,7 +6,6 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runs.actions import naming_parameters
-    from holdfast.runs.answer_selection import AnswerSelection
     from holdfast.runs.compare.changes import (
         CHANGES,
         Change,
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.runs.compare.comparison import comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
+    from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.execute import (
         execute,
@@ -54,7 +54,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "actions": "naming_parameters",
             "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
-            "answer_selection": "AnswerSelection",
+            "execution.answer_selection": "AnswerSelection",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",

@@ -22,7 +22,7 @@ from holdfast.spec import Selection, nearest
 
 if TYPE_CHECKING:
     from holdfast.report import Plot, RunReport
-    from holdfast.runs.answer_selection import AnswerSelection
+    from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
     from holdfast.runs.export import Export
@@ -424,7 +424,7 @@ def _report(place: RunLocation, evaluation: str) -> "RunReport":
 
 
 def _answer_selection(chosen: ChosenAnswers) -> "AnswerSelection":
-    from holdfast.runs.answer_selection import AnswerSelection
+    from holdfast.runs.execution.answer_selection import AnswerSelection
 
     unknown = chosen.keys() - set(AnswerSelection.__struct_fields__)
     if unknown:

@@ -30,7 +30,7 @@ from holdfast.errors import SpecError, UsageError, storage_errors
 from holdfast.journal import Lease, Reader, this_process, write_lease
 from holdfast.models import identity_of
 from holdfast.records import GivenModel, ScoreGiven
-from holdfast.runs.answer_selection import AnswerSelection, AnswerSelector, SelectedAnswers
+from holdfast.runs.execution.answer_selection import AnswerSelection, AnswerSelector, SelectedAnswers
 from holdfast.runs.execution.preparation import (
     Given,
     Prepared,
@@ -68,7 +68,7 @@ _EXCERPT = 200
 
 
 class ScoreRequest(msgspec.Struct, frozen=True):
-    """What a user asks `score` for."""
+    """What `score` is to do."""
 
     scorers: Sequence[Entry] = ()
     """Default: the run's own."""

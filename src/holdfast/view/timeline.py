@@ -27,7 +27,7 @@ _AFTER_END = frozenset({"note", "score", "score.started", "segment", "anomaly"})
 """Records that other processes may write after the end of a run."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class TimelineMark(msgspec.Struct, frozen=True):
     """One step, or several that are drawn together. Times in seconds; `start` is that of the row."""
 
     n: int
@@ -46,7 +46,7 @@ class Mark(msgspec.Struct, frozen=True):
     failed: bool = False
 
 
-class Life(msgspec.Struct, frozen=True):
+class ProcessSpan(msgspec.Struct, frozen=True):
     """One process that worked on the sample."""
 
     process: int
@@ -60,11 +60,11 @@ class Life(msgspec.Struct, frozen=True):
     end: str
     """`finished`, `failed`, `running`, or why the process ended before the sample did."""
     killed: bool
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineMark, ...]
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    lives: tuple[Life, ...] = ()
+    lives: tuple[ProcessSpan, ...] = ()
 
 
 def make_timeline(records: KeyRecords, ends: dict[int, str], *, is_live: bool) -> Timeline:
@@ -123,7 +123,7 @@ def _end_of(
     return ends.get(process, "killed"), ""
 
 
-def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tuple[str, str]) -> Life:
+def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tuple[str, str]) -> ProcessSpan:
     steps = [records.steps[at] for at in places]
     starts = [_seconds(at) - step.seconds - (step.timing.queue if step.timing else 0.0) for _, at, _, step in steps]
     last = max([_seconds(at) for _, at, _, _ in steps] + ([_seconds(end[1])] if end[1] else []), default=0.0)
@@ -134,17 +134,17 @@ def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tu
     began = min((at for _, at, _, _ in steps), default=end[1])
     ended = max([at for _, at, _, _ in steps] + ([end[1]] if end[1] else []), default="")
     is_killed = end[0] in ("killed", "interrupted", "cancelled")
-    return Life(
+    return ProcessSpan(
         process, began, ended, round(last - first, 3), len(steps), replayed, end[0], is_killed, tuple(_joined(marks))
     )
 
 
-def _mark(recorded: tuple[int, str, int, Step | StepOutline], start: float) -> Mark:
+def _mark(recorded: tuple[int, str, int, Step | StepOutline], start: float) -> TimelineMark:
     n, _, _, step = recorded
     timing, called, role = step.timing, step.called, step.asked.role if step.asked else ""
     what = "model" if step.kind == "generate" else "tool" if called else "other"
     label = f"tool {called.tool}" if called else f"request{f' to {role}' if role else ''}"
-    return Mark(
+    return TimelineMark(
         n=n,
         start=round(start, 4),
         waited=round(timing.queue, 4) if timing else 0.0,
@@ -157,7 +157,7 @@ def _mark(recorded: tuple[int, str, int, Step | StepOutline], start: float) -> M
     )
 
 
-def _joined(marks: Sequence[Mark]) -> Iterator[Mark]:
+def _joined(marks: Sequence[TimelineMark]) -> Iterator[TimelineMark]:
     """Not more marks than a reader can distinguish: neighbours are drawn as one."""
     size = -(-len(marks) // _MARKS_MAX) or 1
     for at in range(0, len(marks), size):
@@ -167,7 +167,7 @@ def _joined(marks: Sequence[Mark]) -> Iterator[Mark]:
             continue
         first, end = several[0], max(each.start + each.waited + each.seconds for each in several)
         waited, lost = sum(each.waited for each in several), sum(each.lost for each in several)
-        yield Mark(
+        yield TimelineMark(
             n=first.n,
             start=first.start,
             waited=0.0,
@@ -226,7 +226,7 @@ def timeline_legend(found: Timeline) -> Iterator[tuple[str, str]]:
 
 
 def _row(
-    life: Life, lanes: Sequence[int], size: tuple[float, float, float], target: tuple[str, RunRef, Links]
+    life: ProcessSpan, lanes: Sequence[int], size: tuple[float, float, float], target: tuple[str, RunRef, Links]
 ) -> Iterator[Markup]:
     """One process: its band, the steps that it replayed, those that it recorded, and its end."""
     y, height, scale = size
@@ -251,7 +251,7 @@ def _row(
     yield h("text", f"{shown}{life.end}", x=_number(x + 6), y=_number(y + 11), class_="killed" if life.killed else None)
 
 
-def _drawn(mark: Mark, place: tuple[float, float, float], target: tuple[str, RunRef, Links]) -> Markup:
+def _drawn(mark: TimelineMark, place: tuple[float, float, float], target: tuple[str, RunRef, Links]) -> Markup:
     x, y, scale = place
     key, ref, links = target
     parts, height = [], str(_LANE - 4)
@@ -271,7 +271,7 @@ def _drawn(mark: Mark, place: tuple[float, float, float], target: tuple[str, Run
     )
 
 
-def mark_text(mark: Mark) -> str:
+def mark_text(mark: TimelineMark) -> str:
     """`request, record 7: 1.2 s, waited 0.3 s, sent 3 times`."""
     parts = [brief(mark.seconds)]
     parts += [f"waited {brief(mark.waited)}"] if mark.waited >= _SHOWN_SECONDS else []
@@ -280,7 +280,7 @@ def mark_text(mark: Mark) -> str:
     return f"{mark.label}, record {mark.n}: {', '.join(parts)}"
 
 
-def _lanes(marks: Sequence[Mark]) -> list[int]:
+def _lanes(marks: Sequence[TimelineMark]) -> list[int]:
     """The line of each mark: steps that overlap are drawn below each other, as far as there is room."""
     ends: list[float] = []
     lanes = []

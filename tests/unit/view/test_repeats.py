@@ -7,7 +7,7 @@ import holdfast
 from holdfast.view import Sources
 from holdfast.view.links import Links
 from holdfast.view.page import PageRequest
-from holdfast.view.pages import repeats
+from holdfast.view.pages.sample import repeats
 
 
 def request(store: Path, **path: str) -> PageRequest:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from holdfast.records import FileChanges, KeptFile, Message
-from holdfast.view.files import file_name, image_type
 from holdfast.view.links import Links
 from holdfast.view.markup import join
 from holdfast.view.sources import RunRef
@@ -18,6 +17,7 @@ from holdfast.view.texts import (
     message_block,
     text_block,
 )
+from holdfast.view.web.files import file_name, image_type
 
 DIGEST = "a" * 64
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"

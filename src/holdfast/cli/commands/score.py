@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.cli.commands.run import have_scorers_failed
 from holdfast.cli.output import hanging, print_json, print_line, print_table
 from holdfast.cli.progress import spinner
@@ -44,6 +46,49 @@ _REASON = 100
 _NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
 Values = dict[str, dict[str, Any]]
 """The value of each scorer, by key and scorer."""
+
+
+class ScoreOptions(msgspec.Struct, frozen=True):
+    """What to do besides recording an evaluation: at most one of `watch`, `list`, `set` and `anomalies`."""
+
+    watch: bool = False
+    list: bool = False
+    set: tuple[str, str] | None = None
+    reason: str = ""
+    by: str = ""
+    anomalies: bool = False
+    evaluation: str = ""
+    as_json: bool = False
+
+    def check(self, request: ScoreRequest) -> None:
+        """UsageError for options that do not go together."""
+        if self.list + self.anomalies + (self.set is not None) + (self.watch or request != ScoreRequest()) > 1:
+            raise UsageError(
+                "score with --scorers, list with --list, set one score with --set, or look with --anomalies: "
+                "one at a time"
+            )
+        if self.set is None and (self.reason or self.by or self.evaluation):
+            raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
+        if self.as_json and not self.list:
+            raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
+        if self.watch and (request.selection or request.roles):
+            problem = "--watch takes no --limit, --sample, --wrong or --role"
+            raise UsageError(f"{problem}: it scores all answers, without judges")
+
+
+def score_or_look(name: str, request: ScoreRequest, options: ScoreOptions, store: str | None, trust: bool) -> int:
+    """Do what the options of `score` say. Returns the exit code."""
+    options.check(request)
+    overrides = Overrides(trust=trust)
+    if options.list:
+        return list_evaluations(name, store, options.as_json)
+    if options.anomalies:
+        return find_anomalies(name, store, overrides)
+    if options.set is not None:
+        return set_score(name, options.set, (options.reason, options.by), options.evaluation, store)
+    if options.watch:
+        return watch_scorers(name, [str(each) for each in request.scorers], store, overrides)
+    return score_run(name, request, store, overrides)
 
 
 def score_run(name: str, request: ScoreRequest, store: str | None, overrides: Overrides) -> int:

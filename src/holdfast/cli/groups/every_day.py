@@ -235,7 +235,7 @@ def ls(
     With the URL of a mirror (--store s3://bucket/evals), runs are sorted by their last heartbeat. For runs whose
     process was killed, the records in the mirror are counted.
     """
-    from holdfast.cli.commands.ls import print_runs
+    from holdfast.cli.commands.show import print_runs
     from holdfast.runs import RunFilter
 
     print_runs(store, RunFilter(experiment, status, tag, limit), as_json)

@@ -73,40 +73,13 @@ def score(
     `show RUN KEY` has their author, time and reason. Exit code 1 if a scorer failed on more answers than the spec's
     `fail_on_error` allows, as with `run`.
     """
-    from holdfast.cli.commands.score import (
-        find_anomalies,
-        list_evaluations,
-        parse_roles,
-        score_run,
-        set_score,
-        watch_scorers,
-    )
-    from holdfast.errors import UsageError
-    from holdfast.runs import AnswerSelection, Overrides, ScoreRequest
+    from holdfast.cli.commands.score import ScoreOptions, parse_roles, score_or_look
+    from holdfast.runs import AnswerSelection, ScoreRequest
 
-    request = ScoreRequest(
-        scorers or (), label, AnswerSelection(limit, tuple(samples or ()), wrong), parse_roles(roles or ())
-    )
-    if list_ + anomalies + (set_ is not None) + (watch or request != ScoreRequest()) > 1:
-        raise UsageError(
-            "score with --scorers, list with --list, set one score with --set, or look with --anomalies: one at a time"
-        )
-    if set_ is None and (reason or by or evaluation):
-        raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
-    if as_json and not list_:
-        raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
-    if list_:
-        raise typer.Exit(list_evaluations(name, store, as_json))
-    overrides = Overrides(trust=trust)
-    if anomalies:
-        raise typer.Exit(find_anomalies(name, store, overrides))
-    if set_ is not None:
-        raise typer.Exit(set_score(name, set_, (reason, by), evaluation, store))
-    if watch and (request.selection or request.roles):
-        raise UsageError("--watch takes no --limit, --sample, --wrong or --role: it scores all answers, without judges")
-    if watch:
-        raise typer.Exit(watch_scorers(name, scorers or (), store, overrides))
-    raise typer.Exit(score_run(name, request, store, overrides))
+    selection = AnswerSelection(limit, tuple(samples or ()), wrong)
+    request = ScoreRequest(scorers or (), label, selection, parse_roles(roles or ()))
+    options = ScoreOptions(watch, list_, set_, reason, by, anomalies, evaluation, as_json)
+    raise typer.Exit(score_or_look(name, request, options, store, trust))
 
 
 def leaderboard(

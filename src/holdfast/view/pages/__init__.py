@@ -9,15 +9,13 @@ from holdfast.view.pages import (
     leaderboard,
     lineage,
     profile,
-    records,
-    repeats,
     run,
     runs,
-    sample,
     sample_list,
     samples,
     spec,
 )
+from holdfast.view.pages.sample import page, records, repeats
 
 _SAMPLE = "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}"
 PAGES: tuple[Page, ...] = (
@@ -30,7 +28,7 @@ PAGES: tuple[Page, ...] = (
     Page("/runs/{experiment}/{run}/lineage", lineage.load, lineage.render),
     Page("/runs/{experiment}/{run}/profile", profile.load, profile.render),
     Page("/runs/{experiment}/{run}/spec", spec.load, spec.render),
-    Page(_SAMPLE, sample.load, sample.render),
+    Page(_SAMPLE, page.load, page.render),
     Page(f"{_SAMPLE}/records", records.load_list, records.render_list),
     Page(f"{_SAMPLE}/records/{{n}}", records.load_record, records.render_record),
     Page(f"{_SAMPLE}/steps/{{n}}", records.load_request, records.render_request),

@@ -140,7 +140,7 @@ class MemberSet(NamedTuple):
     scale: int = 1
 
 
-class Conditions(NamedTuple):
+class TableConditions(NamedTuple):
     """A filter in SQL."""
 
     own: list[Condition]
@@ -161,7 +161,7 @@ class TableNames(NamedTuple):
     """Columns of the rows whose values are in the table."""
 
 
-def make_conditions(wanted: SampleFilter, cells: Sequence[Cell], names: TableNames, across: Across) -> Conditions:
+def make_conditions(wanted: SampleFilter, cells: Sequence[Cell], names: TableNames, across: Across) -> TableConditions:
     """Everything but the search, and row columns that the table does not hold."""
     own, index = list(_own(wanted, names, across)), ""
     if wanted.cause and wanted.status and not wanted.is_of_scorer:
@@ -180,7 +180,7 @@ def make_conditions(wanted: SampleFilter, cells: Sequence[Cell], names: TableNam
             for cell in sorted(cells, key=lambda each: each.first)
             if wanted.task in ("", cell.task) and wanted.model in ("", cell.model) and cell.count
         ]
-    return Conditions(own, sets, ranges, index)
+    return TableConditions(own, sets, ranges, index)
 
 
 def _own(wanted: SampleFilter, names: TableNames, across: Across) -> Iterator[Condition]:

@@ -23,7 +23,7 @@ from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.steps import StepFrame, attempt_block, time_range
+from holdfast.view.pages.sample.steps import StepFrame, attempt_block, time_range
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.texts import (
     TextPlace,
@@ -35,7 +35,7 @@ from holdfast.view.texts import (
     value_block,
 )
 from holdfast.view.timeline import (
-    Life,
+    ProcessSpan,
     Timeline,
     make_timeline,
     render_timeline,
@@ -366,7 +366,7 @@ def _timeline(found: SampleView, links: Links) -> Iterator[Child]:
         yield h("ul", [h("li", _life_text(life)) for life in found.timeline.lives], class_="lives")
 
 
-def _life_text(life: Life) -> str:
+def _life_text(life: ProcessSpan) -> str:
     parts = [
         f"{counted(life.replayed, 'step')} replayed" if life.replayed else "",
         f"{counted(life.steps, 'step')} recorded",

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from holdfast.errors import HoldfastError
-from holdfast.view.access import Access
 from holdfast.view.links import Editing, Links
 from holdfast.view.page import PageRequest
+from holdfast.view.web.access import Access
 
 FIELDS = ("scorer", "value", "reason", "author", "evaluation")
 SCORES = "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}/scores"

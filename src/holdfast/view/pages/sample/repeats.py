@@ -17,7 +17,7 @@ from holdfast.view.layout import badge, facts
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.sample import score_badge
+from holdfast.view.pages.sample.page import score_badge
 from holdfast.view.sources import Durability, NotFoundError, RunRef, ViewedRun
 from holdfast.view.texts import TextPlace, content_blocks, file_sizes, text_block, value_block
 from holdfast.view.transcript import open_reader

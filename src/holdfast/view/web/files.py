@@ -16,7 +16,7 @@ from holdfast.journal import BlobError, blob_size, read_pieces
 from holdfast.records import Reference, parse_key
 from holdfast.report import QuestionReader
 from holdfast.view.page import FilePage, FileReply, PageRequest
-from holdfast.view.pages.records import find_record
+from holdfast.view.pages.sample.records import find_record
 from holdfast.view.sources import NotFoundError
 from holdfast.view.transcript import find_key, open_reader
 

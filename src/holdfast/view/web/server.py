@@ -18,18 +18,18 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.view.access import TOKEN, Access
 from holdfast.view.computations import Computations
-from holdfast.view.events import EventStreams
-from holdfast.view.files import FILES
-from holdfast.view.hand_scores import SCORES, RefusedError, editing_with, save_score
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
 from holdfast.view.markup import h
 from holdfast.view.page import Body, FilePage, FileReply, Page, PageRequest
 from holdfast.view.pages import PAGES
-from holdfast.view.shared import SharedWork
 from holdfast.view.sources import NotFoundError, Sources
+from holdfast.view.web.access import TOKEN, Access
+from holdfast.view.web.events import EventStreams
+from holdfast.view.web.files import FILES
+from holdfast.view.web.hand_scores import SCORES, RefusedError, editing_with, save_score
+from holdfast.view.web.shared import SharedWork
 
 _THREADS = 4
 THREAD_NAME = "holdfast-view"

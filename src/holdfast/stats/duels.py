@@ -121,7 +121,8 @@ def duel_strengths(
         )
         for index, name in enumerate(table.names)
     ]
-    order = sorted(range(len(players)), key=lambda index: (-middle[index], table.names[index]))
+    strengths = [values.get(name, float(middle[index])) for index, name in enumerate(table.names)]
+    order = sorted(range(len(players)), key=lambda index: (-strengths[index], table.names[index]))
     return DuelStrengths([players[index] for index in order], anchor, len(drawn[0].strengths), undecided)
 
 

@@ -135,6 +135,7 @@ class Engine:
         progress.sending = sum(client.sending for client in clients)
         progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
         progress.held = "; ".join(filter(None, (client.wait_reason() for client in clients)))
+        self._counts.sum_usage()
         return progress
 
     def progress_by_model(self) -> Progress:
@@ -372,7 +373,16 @@ class Engine:
         progress.anomalies += outcome.anomalies
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
-        progress.usage += outcome.spent.usage
+        counts, usage = self._counts, outcome.spent.usage
+        if usage.batched is not None:
+            progress.usage += usage
+        else:  # plain additions: a sum of usages costs two calls
+            counts.input_tokens += usage.input_tokens
+            counts.output_tokens += usage.output_tokens
+            counts.cached_tokens += usage.cached_tokens
+            counts.reasoning_tokens += usage.reasoning_tokens
+            counts.cache_write_tokens += usage.cache_write_tokens
+            counts.requests += usage.requests
         if outcome.scores:
             cell.scores.add(ticket.key, outcome.scores)
 

@@ -111,6 +111,9 @@ class RunCounts:
         self.cells: dict[int, CellProgress] = {}
         """By their first ordinal."""
         self._scorers = list(dict.fromkeys(scorers))
+        # What samples used since the last `sum_usage`.
+        self.input_tokens = self.output_tokens = self.cached_tokens = 0
+        self.reasoning_tokens = self.cache_write_tokens = self.requests = 0
         for cell in cells:
             finished, failed = (each.count_in(cell.first, cell.count) for each in (fold.finished, fold.failed))
             model = self.progress.models.setdefault(cell.model, ModelProgress())
@@ -124,6 +127,13 @@ class RunCounts:
             if cell.count:  # one without keys has the same ordinal as the next
                 left = cell.count - finished - failed
                 self.cells[cell.first] = CellProgress(cell.task, cell.model, model, scores, left)
+
+    def sum_usage(self) -> None:
+        """Add what samples used to the progress."""
+        used = (self.input_tokens, self.output_tokens, self.cached_tokens, self.reasoning_tokens)
+        self.progress.usage += Usage(*used, self.cache_write_tokens, self.requests)
+        self.input_tokens = self.output_tokens = self.cached_tokens = 0
+        self.reasoning_tokens = self.cache_write_tokens = self.requests = 0
 
     def sum_cells(self, stopped: Container[tuple[str, str]]) -> None:
         """Update what the models' cells have in common: scores, and samples that stay unfinished. `stopped`: tasks and

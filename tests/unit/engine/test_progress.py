@@ -100,6 +100,7 @@ def test_each_model_has_its_counts_scores_and_dollars_with_judges(tmp_path: Path
     assert progress.models["a"].dollars == pytest.approx((14 + 8) * 0.02), "answers, and the judge's replies"
     assert progress.models["free"].dollars == pytest.approx(8 * 0.02)
     assert progress.models["free"].has_unpriced
+    assert progress.usage == Usage(3 * 14 * 10, 3 * 14 * 5, requests=3 * 14), "of answers, without those of judges"
     compare(progress, tmp_path)
 
 

@@ -32,6 +32,7 @@ from holdfast.runs.execution.session import Observe
 from holdfast.runs.store.lookup import RunLocation
 
 _SHOW_SECONDS = 0.25
+_LOG_SECONDS = 1.0
 _QUIET_SECONDS = 3.0
 _AGAIN_SECONDS_MAX = 600.0
 _WHY_WIDTH = 200
@@ -43,7 +44,11 @@ _STEPS = 10
 
 
 class Display(Protocol):
-    """Shows one state after another, a few times a second. `ended`: the last one."""
+    """Shows one state after another. `ended`: the last one."""
+
+    @property
+    def seconds(self) -> float:
+        """How often."""
 
     def show(self, progress: Progress, *, ended: bool = False) -> None: ...
 
@@ -67,13 +72,15 @@ async def watch_progress(engine: Engine, display: Display) -> None:
     try:
         while True:
             display.show(engine.progress_by_model())
-            await asyncio.sleep(_SHOW_SECONDS)
+            await asyncio.sleep(display.seconds)
     finally:
         display.show(engine.progress_by_model(), ended=True)
 
 
 class LiveDisplay:
     """A block of lines on a terminal."""
+
+    seconds = _SHOW_SECONDS
 
     def __init__(
         self, write: Callable[[Lines], None], size: Callable[[], tuple[int, int]], end: Callable[[], None]
@@ -98,6 +105,8 @@ class LiveDisplay:
 
 class PlainDisplay:
     """Single lines for a log: at each tenth of the samples, but at most one in 10 seconds and at least one in 60."""
+
+    seconds = _LOG_SECONDS
 
     def __init__(
         self, say: Callable[[str], None], *, always: bool = False, clock: Callable[[], float] = time.monotonic
@@ -137,6 +146,8 @@ def _step_of(view: ProgressView) -> int:
 
 class _CellDisplay:
     """One output of a notebook cell, updated in place."""
+
+    seconds = 2 * _SHOW_SECONDS
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -269,6 +280,8 @@ async def _watch_on_terminal(engine: Engine, place: RunLocation) -> None:
 
 class ScriptDisplay:
     """For a Python program without a terminal: plain lines if the run takes long, and what it waits for."""
+
+    seconds = _LOG_SECONDS
 
     def __init__(self, run_id: str) -> None:
         self._plain = PlainDisplay(lambda line: _log(logging.INFO, f"{run_id}: {line}", is_progress=True))

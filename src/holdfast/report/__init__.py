@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.report.anomalies import Anomalies, equal_answers
+    from holdfast.report.anomalies import Anomalies, CellAnomalies, equal_answers
     from holdfast.report.cells import (
         CellReport,
         Example,
@@ -164,7 +164,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "anomalies": "Anomalies equal_answers",
+            "anomalies": "Anomalies CellAnomalies equal_answers",
             "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
             "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
@@ -226,6 +226,7 @@ __all__ = [
     "Anomalies",
     "AttemptStory",
     "Board",
+    "CellAnomalies",
     "CellName",
     "CellReport",
     "CommonKeys",

@@ -16,8 +16,9 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.report import ExportLine
+from holdfast.runs.store.retention import remove_stale_entries
 from holdfast.score import as_number
-from holdfast.state import AnswerRow
+from holdfast.state import AnswerRow, make_room
 from holdfast.view.page import PageRequest
 from holdfast.view.pages import errors
 from holdfast.view.pages.samples import SampleList
@@ -338,12 +339,28 @@ def test_the_list_shows_the_run_as_it_was_after_a_record(run: ListedRun, sources
     assert page(sources, at=last, q="gamma", sort="-seconds").samples
 
 
-@pytest.mark.parametrize("query", [{"sort": "size"}, {"sort": "score:none"}, {"status": "done"}, {"after": "!"},
-    {"seconds_min": "long"}, {"cost_max": "nan"}, {"score": "right"}, {"cause": "x"}, {"columns": "nothing"},
-    {"after": "W251bGwsLTVd"}, {"anomaly": "weird"}, {"limit": "many"}])  # fmt: skip
-def test_a_query_that_makes_no_sense_is_refused(sources: Sources, query: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sort", "size"),
+        ("sort", "score:none"),
+        ("status", "done"),
+        ("after", "!"),
+        ("after", "W251bGwsLTVd"),
+        ("seconds_min", "long"),
+        ("cost_max", "nan"),
+        ("score", "right"),
+        ("cause", "x"),
+        ("columns", "nothing"),
+        ("anomaly", "weird"),
+        ("limit", "many"),
+        ("q", "\ud800"),
+        ("row__level", "\ud800"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(sources: Sources, name: str, value: str) -> None:
     with pytest.raises(UsageError):
-        page(sources, **query)
+        page(sources, **{name: value})
 
 
 def test_a_cursor_of_another_order_shows_the_first_page(sources: Sources) -> None:
@@ -533,6 +550,17 @@ def test_a_server_that_ends_while_it_builds_continues_where_it_was(
         opened.close()
 
 
+def wait_for_thread(sources: Sources) -> upkeep.TableProgress:
+    """What the table says once its thread has ended."""
+    with sources.open(RunRef("e", "r")) as viewed:
+        table, planned = sources.tables.of(viewed), viewed.index.story.planned
+    end = time.monotonic() + 60
+    while table.is_busy and time.monotonic() < end:
+        time.sleep(0.01)
+    with contextlib.closing(table.file.connect()) as connection:
+        return table.progress(connection, planned)
+
+
 def test_only_one_process_writes_and_the_other_shows_what_is_there(large: ListedRun) -> None:
     one, other = Sources([], str(large.store)), Sources([], str(large.store))
     try:
@@ -541,19 +569,43 @@ def test_only_one_process_writes_and_the_other_shows_what_is_there(large: Listed
         with table.file.writer() as is_mine:
             assert is_mine
             page(other)
-            with other.open(RunRef("e", "r")) as viewed:
-                others = other.tables.of(viewed)
-            end = time.monotonic() + 60
-            while others.is_busy and time.monotonic() < end:
-                time.sleep(0.01)
-            with contextlib.closing(others.file.connect()) as connection:
-                progress = others.progress(connection, large.count)
+            progress = wait_for_thread(other)
             assert (progress.listed, progress.building) == (0, True)
         assert wait(other).progress.listed == large.count
         assert page(one).progress.listed == large.count
     finally:
         one.close()
         other.close()
+
+
+def test_a_table_that_another_process_has_completed_is_complete_here_too(large: ListedRun) -> None:
+    one, other = Sources([], str(large.store)), Sources([], str(large.store))
+    try:
+        with one.open(RunRef("e", "r")) as viewed:
+            table = one.tables.of(viewed)
+        with table.file.writer():
+            page(other)
+            assert not wait_for_thread(other).listed
+        assert wait(one).progress.listed == large.count
+        found = page(other)
+        assert (found.progress.listed, found.progress.building) == (large.count, False)
+    finally:
+        one.close()
+        other.close()
+
+
+def test_a_table_in_use_is_not_evicted_and_gc_removes_that_of_a_removed_run(run: ListedRun, tmp_path: Path) -> None:
+    opened = Sources([], str(run.store))
+    page(opened)
+    folder = Path(database(opened)).parent
+    make_room(str(folder.parents[1]), bytes_max=0)
+    assert folder.is_dir()
+    opened.close()
+    remove_stale_entries()
+    assert folder.is_dir()
+    shutil.rmtree(run.folder)
+    remove_stale_entries()
+    assert not folder.exists()
 
 
 def test_what_no_index_answers_is_looked_for_in_part_and_then_further(

@@ -166,7 +166,7 @@ def _failed(run: ViewedRun, report: RunReport, causes: Sequence[CauseCount]) -> 
     if sum(each.count for each in causes) == total:
         return _from_table(run, "failed", "Failed samples", causes, {"status": "failed"})
     found = [_of_kind(kind, each, {"status": "failed", "kind": kind}) for kind, each in kinds.items()]
-    return ErrorGroup("failed", "Failed samples", total, found, note="Messages of one kind are not distinguished yet.")
+    return ErrorGroup("failed", "Failed samples", total, found, note="Messages of one kind are not compared yet.")
 
 
 def _unfinished(run: ViewedRun, causes: Sequence[CauseCount]) -> ErrorGroup:

@@ -76,6 +76,8 @@ class SampleFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse_filter(query: Mapping[str, str]) -> SampleFilter:
     """The filter of an address. UsageError if a value cannot be understood."""
+    for name, value in query.items():
+        _check_text(name, value)
     texts = {name: query[name] for name in _TEXTS if query.get(name)}
     _check("status", texts.get("status", ""), STATUSES)
     _check("score", texts.get("score", ""), SCORES)
@@ -101,6 +103,14 @@ def parse_filter(query: Mapping[str, str]) -> SampleFilter:
     if wrong and "scorer" in texts and "score" not in texts:
         texts["score"], wrong = "wrong", False
     return SampleFilter(**texts, wrong=wrong, ranges=ranges, row=row)
+
+
+def _check_text(name: str, value: str) -> None:
+    """No sample has a text that cannot be encoded, and a database refuses it."""
+    try:
+        f"{name}{value}".encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{ascii(name)[1:-1]}: {value[:40]!a} is not Unicode text") from error
 
 
 def _check(name: str, value: str, known: Sequence[str]) -> None:

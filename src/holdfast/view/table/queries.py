@@ -28,8 +28,8 @@ from holdfast.view.table.filters import (
 )
 from holdfast.view.table.lines import LineReader, RunFacts, SampleLine, read_names
 from holdfast.view.table.upkeep import SampleTable
-from holdfast.view.table.words import EXCERPT, match_expression, search_words
-from holdfast.view.table.writer import STATUSES, column_text, verified
+from holdfast.view.table.words import EXCERPT, column_text, match_expression, search_words
+from holdfast.view.table.writer import STATUSES, verified
 
 LOOKED_MAX = 10_000
 """Matches that are looked through, sorted or counted without an index."""

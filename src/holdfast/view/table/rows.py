@@ -5,7 +5,7 @@ found by the offsets that were noted when its cell was read for the first time.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,8 +14,9 @@ from holdfast.errors import DamagedError, HoldfastError, JournalError
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import RESTORE, DataRow, PlanLine, data_path, plan_path, read_lines
 from holdfast.records import Cell, FactDecoder
-from holdfast.report import UNKNOWN, MakeQuestion, Question, QuestionReader
+from holdfast.report import UNKNOWN, MakeQuestion, QuestionReader, readable_input, value_text
 from holdfast.state import AnswerRow, PlannedPage
+from holdfast.view.table.words import SEARCHED, column_text
 
 _UNREADABLE = (OSError, JournalError, ValueError, RecursionError)
 """Errors of a data file that is damaged, or that Holdfast did not write."""
@@ -31,14 +32,22 @@ class PageStart(NamedTuple):
     data_at: int
 
 
+class _Asked(NamedTuple):
+    """The beginning of what a sample was asked: a page of a thousand long rows must not fill the memory."""
+
+    input: str = ""
+    target: str = ""
+    values: Mapping[str, str] = {}
+    """Of the wanted columns of the row; without null."""
+
+
 class PlannedSample(NamedTuple):
     """A key of the plan. `row_at`: the offset of its row in the data; -1 if the row cannot be read."""
 
     o: int
     key: str
-    row_at: int
-    question: Question
-    row: Mapping[str, Any] | None
+    row_at: int = -1
+    asked: _Asked = _Asked()
 
 
 class _Said(msgspec.Struct, frozen=True, gc=False):
@@ -70,19 +79,23 @@ class SampleReader:
         self._data: Iterator[bytes] | None = None
         self._row: DataRow | None = None
         self._row_at = 0
-        self._question = UNKNOWN
+        self._row_size = 0
+        """Where the line of `_row` is, and its bytes."""
+        self._asked = _Asked()
+        self.columns: Collection[str] = ()
+        """Columns of the row whose values are wanted."""
 
     def close(self) -> None:
         self._journal.close()
         self._plan, self._data = iter(()), None
 
     def answer_text(self, row: AnswerRow) -> str | None:
-        """The text of a finished answer; None if its record was lost to damage after it was indexed."""
+        """The beginning of a finished answer's text; None if its record was lost to damage after it was indexed."""
         entry = self._journal.record_at(row.segment, row.at_byte)
         if entry is None or entry.line.n != row.n:
             return None
         with contextlib.suppress(HoldfastError):
-            return _finished.decode(entry.line).answer.text
+            return _finished.decode(entry.line).answer.text[:SEARCHED]
         return None
 
     def samples(self, page: PlannedPage, known: PageStart | None) -> tuple[PageStart, list[PlannedSample]]:
@@ -104,7 +117,7 @@ class SampleReader:
         self._cell, self._next = cell, start
         self._plan = read_lines(plan_path(self._run, cell.block), start.plan_at)
         self._data = read_lines(data_path(self._run, cell.rows_block), start.data_at) if self._has_rows else None
-        self._row, self._row_at, self._question = None, start.data_at, UNKNOWN
+        self._row, self._row_at, self._row_size, self._asked = None, start.data_at, 0, _Asked()
 
     def _read_key(self) -> PlanLine:
         line = next(self._plan, None)
@@ -120,29 +133,33 @@ class SampleReader:
     def _read_sample(self) -> PlannedSample:
         key = self._read_key()
         if self._data is None:
-            return PlannedSample(key.o, key.k, -1, UNKNOWN, None)
+            return PlannedSample(key.o, key.k)
         if self._row is None or self._row.r != key.r:  # repeats share a row
             try:
-                self._seek(key.r)
-                self._question = UNKNOWN if self._row is None else self._make(self._row)
+                row = self._seek(key.r)
             except _UNREADABLE:  # the rest of the cell cannot be read either
                 self._data = None
-                return PlannedSample(key.o, key.k, -1, UNKNOWN, None)
-        if self._row is None:
-            return PlannedSample(key.o, key.k, -1, UNKNOWN, None)
+                return PlannedSample(key.o, key.k)
+            if row.r != key.r:
+                return PlannedSample(key.o, key.k)
+            self._asked = self._ask(row)
         self._next = self._next._replace(data_at=self._row_at)
-        return PlannedSample(key.o, key.k, self._row_at, self._question, self._row.row)
+        return PlannedSample(key.o, key.k, self._row_at, self._asked)
 
-    def _seek(self, number: int) -> None:
-        """Read forward to the row with this number."""
+    def _ask(self, row: DataRow) -> _Asked:
+        question, held = self._make(row), row.row or {}
+        values = {name: column_text(held[name]) for name in self.columns if held.get(name) is not None}
+        target = value_text(question.target) or ""
+        return _Asked(readable_input(question)[:SEARCHED], target[:SEARCHED], values)
+
+    def _seek(self, number: int) -> DataRow:
+        """Read forward to the row with this number, or to the next one if there is none."""
         assert self._data is not None
-        size = self._row_size if self._row is not None else 0
-        while self._row is None or self._row.r < number:
+        row = self._row
+        while row is None or row.r < number:
             line = next(self._data, None)
             if line is None:
                 raise ValueError("the data ends before the plan does")
-            self._row_at, self._row, size = self._row_at + size, _data_row.decode(line), len(line) + 1
-            self._row_size = size
-
-    _row_size = 0
-    """The bytes of the last line of the data."""
+            self._row_at, self._row_size = self._row_at + self._row_size, len(line) + 1
+            row = self._row = _data_row.decode(line)
+        return row

@@ -17,14 +17,13 @@ import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.report import Anomalies, StoredSpec, equal_answers
+from holdfast.report import Anomalies, CellAnomalies, StoredSpec, equal_answers
 from holdfast.state import Bits, PlannedPage, identify
 from holdfast.view.table.file import FAILURES, KIND, TableFile, is_damage, sort_index, transaction
 from holdfast.view.table.rows import SampleReader
 from holdfast.view.table.writer import PageContent, PageWriter, add_name, source_of
 
 if TYPE_CHECKING:
-    from holdfast.report.anomalies import CellAnomalies
     from holdfast.view.sources import RunRef, Sources, ViewedRun
 
 SMALL = 5000
@@ -36,6 +35,8 @@ COLUMNS_MAX = 10
 _PAST_MAX = 3
 """Tables of past states that are kept."""
 _log = logging.getLogger("holdfast")
+_Task = tuple[PlannedPage, str]
+"""A page of the index, and the state that it is to be written for."""
 
 
 class TableProgress(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Across(NamedTuple):
     """Anomalies that show only across answers, and the kinds that the spec enables."""
 
     kinds: frozenset[str]
-    cells: "Sequence[CellAnomalies]"
+    cells: Sequence[CellAnomalies]
     differing: Mapping[str, Bits]
 
 
@@ -111,7 +112,7 @@ class SampleTable:
                 self._attempt(lambda: self._write_here(connection, run, todo))
                 todo = []
             elif not todo:
-                self._complete = basis
+                self._complete, self._is_elsewhere = basis, False
             wanted = self._missing_sorts(connection)
         if todo or wanted:
             self._start(sources, ref)
@@ -121,7 +122,7 @@ class SampleTable:
         if self._wanted:
             self.update(sources, ref, run)
 
-    def _write_here(self, connection: sqlite3.Connection, run: "ViewedRun", todo: Sequence["_Task"]) -> None:
+    def _write_here(self, connection: sqlite3.Connection, run: "ViewedRun", todo: Sequence[_Task]) -> None:
         with self._writer() as is_mine:
             if not is_mine:
                 return
@@ -184,21 +185,25 @@ class SampleTable:
             self._known = (name, across, xxhash.xxh3_128_hexdigest(basis))
         return self._known[1], self._known[2]
 
-    def _todo(self, connection: sqlite3.Connection, run: "ViewedRun") -> "list[_Task]":
-        """The pages to be written, in plan order, each with its new state."""
+    def _todo(self, connection: sqlite3.Connection, run: "ViewedRun") -> list[_Task]:
+        """The pages to be written, each with its new state: those that have changed, then those whose words or columns
+        are missing, both in plan order.
+        """
         across, basis = self._knowledge(run)
         columns, searches, _ = self._wishes(connection)
         known = {row[0]: row[1:] for row in connection.execute("SELECT first, state, searched, columns FROM pages")}
-        todo = []
+        changed, incomplete = list[_Task](), list[_Task]()
         for page in run.index.planned_pages(run.index.story.evaluation):
             state = _state(page, basis, across)
             before = known.pop(page.first, None)
-            if before is None or before[0] != state or before[1] < searches or before[2] != columns:
-                todo.append((page, state))
+            if before is None or before[0] != state:
+                changed.append((page, state))
+            elif before[1] < searches or before[2] != columns:
+                incomplete.append((page, state))
         if known:  # the index was made again with pages of other sizes
             with transaction(connection):
                 connection.executemany("DELETE FROM pages WHERE first = ?", [(first,) for first in known])
-        return todo
+        return changed + incomplete
 
     def _wishes(self, connection: sqlite3.Connection) -> tuple[str, int, int]:
         """The columns of the rows whose values are kept, whether words are kept, and how often the table changed."""
@@ -287,9 +292,6 @@ class SampleTable:
                     content = self._content(run, *todo.pop())
                 writer.write(content)
                 time.sleep(0.001)  # locks are not fair: a request that waits for the run gets it now
-
-
-_Task = tuple[PlannedPage, str]
 
 
 def _state(page: PlannedPage, basis: str, across: Across) -> str:

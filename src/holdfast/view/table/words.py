@@ -1,6 +1,9 @@
 """Texts as the list stores and searches them: excerpts, words, and the shape of error messages."""
 
 import re
+from typing import Any
+
+import msgspec
 
 from holdfast.report import first_line
 
@@ -22,6 +25,11 @@ def excerpt(text: str, length: int = EXCERPT) -> str:
     if len(short) > length or len(text) > 2 * length:
         short = f"{short[: length - 1]}…"
     return short if short.isascii() else short.encode("utf-8", "backslashreplace").decode()
+
+
+def column_text(value: Any) -> str:
+    """A value of a row or a score as it is compared and shown: a text as it is, anything else as JSON."""
+    return excerpt(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def searchable(*texts: str) -> str:

@@ -14,12 +14,12 @@ import msgspec
 import xxhash
 
 from holdfast.records import MARKS
-from holdfast.report import StoredSpec, readable_input, used_dollars, value_text, without_scorer_name
+from holdfast.report import StoredSpec, used_dollars, without_scorer_name
 from holdfast.score import KINDS, as_number
 from holdfast.state import LONG, AnswerRow, PlannedPage, ScoreRow
 from holdfast.view.table.file import GENERATIONS, DamagedTableError, transaction
 from holdfast.view.table.rows import PageStart, PlannedSample, SampleReader
-from holdfast.view.table.words import excerpt, searchable, shape
+from holdfast.view.table.words import column_text, excerpt, searchable, shape
 
 UNFINISHED, FINISHED, FAILED = range(3)
 STATUSES = ("unfinished", "finished", "failed")
@@ -114,6 +114,7 @@ class PageWriter:
         start = PageStart(*before[:3]) if has_keys else None
         planned: list[PlannedSample] = []
         if not has_keys or has_words < self.searches or before[6] != listed:
+            self._reader.columns = columns
             start, planned = self._reader.samples(page, self._known_start(page, source))
         if not has_keys:
             self._write_questions(planned)
@@ -147,26 +148,12 @@ class PageWriter:
     def _write_questions(self, planned: Iterable[PlannedSample]) -> None:
         rows = []
         for each in planned:
-            values = (
-                each.o,
-                each.key,
-                each.row_at,
-                excerpt(readable_input(each.question)),
-                excerpt(value_text(each.question.target) or ""),
-            )
+            values = (each.o, each.key, each.row_at, excerpt(each.asked.input), excerpt(each.asked.target))
             rows.append((*values, checksum(*values)))
         self._database.executemany("INSERT OR REPLACE INTO questions VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _write_columns(self, planned: Iterable[PlannedSample], columns: Mapping[str, int]) -> None:
-        if not columns:
-            return
-        rows = [
-            (number, each.o, column_text(each.row.get(name)))
-            for each in planned
-            if each.row is not None
-            for name, number in columns.items()
-            if each.row.get(name) is not None
-        ]
+        rows = [(columns[name], each.o, value) for each in planned for name, value in each.asked.values.items()]
         self._database.executemany("INSERT OR REPLACE INTO row_values VALUES (?, ?, ?)", rows)
 
     def _write_answers(
@@ -239,8 +226,7 @@ class PageWriter:
         rows = []
         for o in changed:
             each = samples[o - page.first]
-            target = value_text(each.question.target) or ""
-            text = searchable(each.key.split("/")[2], readable_input(each.question), target, texts.get(o, ""))
+            text = searchable(each.key.split("/")[2], each.asked.input, each.asked.target, texts.get(o, ""))
             rows.append((o * GENERATIONS + generations[o], text))
         self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", rows)
 
@@ -303,11 +289,6 @@ def add_name(connection: sqlite3.Connection, kind: str, name: str) -> int:
     values = (number, kind, name)
     connection.execute("INSERT INTO names VALUES (?, ?, ?, ?)", (*values, checksum(*values)))
     return number
-
-
-def column_text(value: Any) -> str:
-    """A value of a row or a score as it is compared and shown: a text as it is, anything else as JSON."""
-    return excerpt(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _flags(content: PageContent, row: AnswerRow) -> int:

@@ -87,11 +87,11 @@ def _header(body: Body, links: Links) -> Markup:
         tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
-        others = [name for name in ("leaderboard", "history") if links.has(name)]
+        others = [name for name in ("compare", "leaderboard", "history") if links.has(name)]
         tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in others]
     rows.append(h("nav", tabs, class_="tabs", aria_label="Pages"))
     if body.run is not None and body.run.at is not None:
-        rows.append(_travel(body.run, links))
+        rows.append(_travel(body.run, body.part, links))
     return h("header", rows)
 
 
@@ -127,12 +127,12 @@ def durability_line(found: Durability) -> Markup:
     return h("span", " · ".join(parts), class_="durability", title=hint)
 
 
-def _travel(ref: RunRef, links: Links) -> Markup:
+def _travel(ref: RunRef, part: str, links: Links) -> Markup:
     now = RunRef(ref.experiment, ref.run_id, ref.uid)
     return h(
         "p",
         f"This is the run as it was after record {ref.at:,}. ",
-        h("a", "Show it as it is now", href=links.run(now)),
+        h("a", "Show it as it is now", href=links.run(now, part)),
         class_="travel",
     )
 

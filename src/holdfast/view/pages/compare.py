@@ -75,9 +75,9 @@ def render(found: CompareView, links: Links) -> Body:
 
 def _seconds(found: CompareView) -> str:
     """After how many seconds the page is loaded again."""
-    if found.is_computing or not found.is_current:
+    if found.is_computing:
         return _COMPUTING_SECONDS
-    return _LIVE_SECONDS if any(run.is_live for run in found.runs) else "0"
+    return _LIVE_SECONDS if not found.is_current or any(run.is_live for run in found.runs) else "0"
 
 
 def _runs(found: CompareView, links: Links) -> Markup | None:

@@ -113,7 +113,7 @@ def _candidate(each: ListedRun, chosen: Sequence[RunRef]) -> Candidate:
 
 def render(found: LeaderboardView, links: Links) -> Body:
     parts: list[Child] = [h("h1", "Leaderboard"), _choose(found, links), list(_boards(found, links))]
-    seconds = "1" if found.is_computing or not found.is_current else "0"
+    seconds = "1" if found.is_computing else "5" if not found.is_current else "0"
     return Body("Leaderboard", h("div", parts, id="leaderboard", data_live=seconds), part="leaderboard")
 
 

@@ -113,13 +113,13 @@
   });
 
   // Filters that change the address as soon as they are chosen.
-  document.querySelectorAll("form.filters select").forEach(function (each) {
-    each.addEventListener("change", function () { each.form.requestSubmit(); });
+  // On the document, because live regions bring new forms.
+  document.addEventListener("change", function (event) {
+    if (event.target.matches("form.filters select")) event.target.form.requestSubmit();
   });
-  document.querySelectorAll("form.filters").forEach(function (form) {
-    form.addEventListener("formdata", function (event) {
-      for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
-    });
+  document.addEventListener("formdata", function (event) {
+    if (!event.target.matches("form.filters")) return;
+    for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
   });
 
   // Keyboard: lines of the main table, pages, search, help.

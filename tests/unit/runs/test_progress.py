@@ -1,5 +1,6 @@
 """Progress of a Python program: what it says without a terminal, and how live lines and its own prints share one."""
 
+import contextlib
 import io
 import logging
 import sys
@@ -167,16 +168,16 @@ def test_what_a_program_prints_and_logs_goes_above_the_live_lines(
 def test_two_runs_of_a_program_have_a_block_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tty = use_terminal(monkeypatch)
     terminal = _Terminal()
-    with (
-        terminal.showing(place(tmp_path, "a")) as first,
-        terminal.showing(place(tmp_path, "b")) as second,
-    ):
-        first.show(Progress(9, finished=1))
-        second.show(Progress(5, finished=1))
-        first.show(Progress(9, finished=2))
-        both = Screen(60).show(tty.getvalue())
-        second.show(Progress(5, finished=5), ended=True)
+    with contextlib.ExitStack() as last:
+        with terminal.showing(place(tmp_path, "b")) as second:
+            first = last.enter_context(terminal.showing(place(tmp_path, "a")))
+            second.show(Progress(5, finished=1))
+            first.show(Progress(9, finished=2))
+            both = Screen(60).show(tty.getvalue())
+            second.show(Progress(5, finished=5), ended=True)
+        assert sys.stdout is not tty, "the other run is still shown"
         first.show(Progress(9, finished=9), ended=True)
-    assert [line.split("  ")[1].strip() for line in both if "%" in line] == ["2/9", "1/5"]
+    assert sys.stdout is tty
+    assert [line.split("  ")[1].strip() for line in both if "%" in line] == ["1/5", "2/9"]
     lines = [line for line in Screen(60).show(tty.getvalue()) if "%" in line]
     assert [line.split("  ")[1].strip() for line in lines] == ["5/5", "9/9"]

@@ -179,26 +179,27 @@ class _Terminal:
         self._blocks: dict[str, Lines] = {}
         """By the run's folder."""
         self._stream: TextIO = sys.stderr
+        self._restore: Callable[[], None] = lambda: None
         self._has_open_line = False
 
     @contextlib.contextmanager
     def showing(self, place: RunLocation) -> Iterator[LiveDisplay]:
         """A display for one run."""
         with self._lock:
-            is_first = not self._blocks
+            if not self._blocks:
+                self._stream, self._restore = sys.stderr, self._redirect()
             self._blocks[place.folder] = []
-        if is_first:
-            self._stream = sys.stderr
-        with self._redirected() if is_first else contextlib.nullcontext():
-            try:
-                yield LiveDisplay(
-                    lambda lines: self._draw(place, lines),
-                    lambda: terminal_size(self._stream),
-                    lambda: self._keep(place),
-                )
-            finally:
-                with self._lock:
-                    self._blocks.pop(place.folder, None)
+        try:
+            yield LiveDisplay(
+                lambda lines: self._draw(place, lines),
+                lambda: terminal_size(self._stream),
+                lambda: self._keep(place),
+            )
+        finally:
+            with self._lock:
+                self._blocks.pop(place.folder, None)
+                if not self._blocks:
+                    self._restore()
 
     def write_above(self, stream: TextIO, text: str) -> int:
         """Write what the program prints, in place of the live lines; the next state shows them again."""
@@ -233,9 +234,8 @@ class _Terminal:
             self._stream.flush()
             self._blocks = others
 
-    @contextlib.contextmanager
-    def _redirected(self) -> Iterator[None]:
-        """Let what the program prints, and what it logs on the terminal, pass through `write_above`."""
+    def _redirect(self) -> Callable[[], None]:
+        """Let what the program prints, and logs on the terminal, pass through `write_above`; return what undoes it."""
         before = (sys.stdout, sys.stderr)
         above = [cast("TextIO", _StreamAbove(each, self)) if is_watched(each) else each for each in before]
         sys.stdout, sys.stderr = above
@@ -243,13 +243,14 @@ class _Terminal:
         moved = [(each, each.stream, above[before.index(each.stream)]) for each in handlers if each.stream in before]
         for handler, _, stream in moved:
             handler.setStream(stream)
-        try:
-            yield
-        finally:
+
+        def restore() -> None:
             for handler, stream, _ in moved:
                 handler.setStream(stream)
             if [sys.stdout, sys.stderr] == above:  # else the program has replaced them itself
                 sys.stdout, sys.stderr = before
+
+        return restore
 
 
 class _StreamAbove:

@@ -108,9 +108,11 @@ class SampleTable:
             basis = (self._knowledge(run)[1], run.index.cursor, *self._wishes(connection))
             todo = [] if basis == self._complete else self._todo(connection, run)
             is_small = sum(page.end - page.first for page, _ in todo) <= SMALL
-            if todo and is_small:
-                self._attempt(lambda: self._write_here(connection, run, todo))
-                todo = []
+            is_empty = connection.execute("SELECT 1 FROM pages LIMIT 1").fetchone() is None
+            # The first page of a large run is written here too, so that its first visitor sees samples.
+            here, todo = (todo, []) if is_small else (todo[:1], todo[1:]) if is_empty else ([], todo)
+            if here:
+                self._attempt(lambda: self._write_here(connection, run, here))
             elif not todo:
                 self._complete, self._is_elsewhere = basis, False
             wanted = self._missing_sorts(connection)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from holdfast.view.pages import PAGES
@@ -25,7 +25,7 @@ _NAMES = {
     "sample": "q014",
     "repeat": "1",
 }
-SHOTS = (
+SHOTS: tuple[tuple[str, str, Literal["light", "dark"], int, int], ...] = (
     ("viewer-runs", "/", "light", 1200, 560),
     ("viewer-run", "/runs/{experiment}/{run}", "light", 1200, 760),
     ("viewer-samples", "/runs/{experiment}/{run}/samples", "light", 1200, 700),

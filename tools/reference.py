@@ -71,6 +71,16 @@ are merged name by name; any other value is used as a whole. `defaults` may cont
 - for every model and role: {model_fields}. Roles take no `params` from it.
 
 The default `name` of a model is its `model`; that of a role is its key in `roles`.
+
+## include
+`include` is a file, or a list of files, at the top of a spec. Its fields are merged below those of the spec before
+anything else. It has no class of its own: a resume compares the merged values.
+[How it is merged](howto/start-a-run.md#include-other-files).
+
+## when
+`when` of a task or a model is a mapping of swept fields to values, or a list of such mappings. It keeps some of the
+combinations of a [sweep](howto/data-and-prompts.md#only-some-combinations). Afterwards the spec has only the tasks and
+models that are left.
 """
 
 _COMMANDS = """\

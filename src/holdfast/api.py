@@ -22,6 +22,7 @@ from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Tab
 from holdfast.runs import (
     GateOptions,
     Given,
+    Overrides,
     Run,
     RunFilter,
     RunSummary,
@@ -34,17 +35,17 @@ from holdfast.runs import (
     naming_parameters,
     new_run_location,
     open_run,
+    resolve_spec_file,
     run_blocking,
     select_runs,
 )
-from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.runs.execution.progress import observer
 from holdfast.runs.mirror import recovery
 from holdfast.runs.mirror.recoverable import Recoverable, damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import Recovered
 from holdfast.score import Scorer
 from holdfast.solve import Solve
-from holdfast.spec import Selection, base_of, build_spec, load_spec, select
+from holdfast.spec import Selection, base_of, build_spec, read_spec, select
 
 __all__ = [
     "Run",
@@ -115,8 +116,8 @@ async def run_async(
     """Run tasks on models, or the spec in a file, and return the run. With the `id` of an earlier run, resume it.
 
     To run a part: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, with a spec
-    file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows a progress bar in a
-    notebook and a line on a terminal, unless `quiet=True`.
+    file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows progress unless
+    `quiet=True`: a bar on a terminal and in a notebook, plain lines elsewhere.
     """
     given = _resolve_arguments(what, models, tasks, fields)
     ended = await execute(given, new_run_location(given, store or default_store(), id), observer(quiet))
@@ -394,10 +395,10 @@ def _split_tasks(
         raise SpecError("tasks=… takes names where a spec or tasks are given first; pass tasks in one place")
     if what is None:
         return objects, names
+    if isinstance(what, Sequence) and not isinstance(what, str) and any(isinstance(each, str) for each in what):
+        raise SpecError("run one spec at a time: runs = [holdfast.run(path) for path in paths]")
     return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
 
 
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
-    spec = select(load_spec(path, assignments(fields)), selection)
-    find_modules_beside(path, spec)
-    return Given(spec, where=path)
+    return resolve_spec_file(read_spec(path), Overrides(assignments(fields), selection))

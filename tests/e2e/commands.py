@@ -22,7 +22,7 @@ from tests.zygote import Zygote
 _PAUSE_SECONDS = 0.005
 _ZYGOTE = Zygote()
 _PATIENCE_SECONDS = 300
-_OWN = ("HOLDFAST_STORE", "OPENAI_API_KEY", "FORCE_COLOR", "NO_COLOR")
+_OWN = ("HOLDFAST_STORE", "OPENAI_API_KEY", "FORCE_COLOR", "NO_COLOR", "CI")
 
 
 class Done(NamedTuple):

@@ -145,3 +145,30 @@ def test_check_finds_what_is_not_there(tmp_path: Path, task: dict[str, object], 
     done = call("check", write_spec(tmp_path, task=task), cwd=tmp_path)
     assert done.code == 2
     assert named in done.err
+
+
+@pytest.mark.parametrize(
+    ("reduce", "warning"),
+    [
+        ("pass@2", "pass@2 of rubric is always 1: a score of 1 or more is right, and its scale is 1 to 5"),
+        ("pass^2", "pass^2 of rubric is always 1"),
+        ("at_least_1", "at_least_1 of rubric is always 1"),
+        ({"pass_at_k": {"k": 2, "threshold": 4}}, ""),
+        ("mean", ""),
+    ],
+)
+def test_a_reducer_that_can_have_only_one_value_is_warned_of(tmp_path: Path, reduce: object, warning: str) -> None:
+    scorers = ["numeric", {"rubric": {"criteria": "It is right."}}]
+    spec = write_spec(
+        tmp_path, roles={"judge": {"provider": "mock"}}, task={"scorers": scorers, "repeats": 2, "reduce": reduce}
+    )
+    done = call("check", spec, cwd=tmp_path)
+    assert done.code == 0
+    if not warning:
+        assert done.err == ""
+        return
+    lines = [line for line in done.err.splitlines() if "rubric" in line]
+    assert len(lines) == 1
+    assert f"tasks[0].reduce: {warning}" in lines[0]
+    assert "threshold: 5}}" in lines[0], "and what to write"
+    assert any(warning in each for each in call("check", spec, "--json", cwd=tmp_path).json()["warnings"])

@@ -70,6 +70,7 @@ NOT_PASSED = 7
 NOISE = (
     (r"\d+(\.\d+)? m?s \(p50\), \d+(\.\d+)? m?s \(p90\)(, \d+(\.\d+)?k? output tokens/s)?", "(speed)"),
     (r"\b\d+\.\d s\b", "(time)"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "(date)"),
     (r"(?<![.])\b[0-9a-f]{16}\b", "(id)"),
 )
 """What differs from run to run."""
@@ -141,9 +142,10 @@ def comparable(name: str, text: str) -> str:
 
 
 def html_lines(page: str) -> list[str]:
-    """The table of scores, the notes and the failures: the cells of a row on one line."""
-    part = page.partition("<section>")[2].partition("<h3>Cost</h3>")[0]
-    part = re.sub(r"</(tr|thead|p|h2|h3)>", "\n", part)
-    part = re.sub(r"</t[hd]>", " | ", part)
+    """Everything before the costs: the cells of a row on one line, and each text on a line of its own."""
+    part = page.partition("<main>")[2].partition("<h2>Cost and time</h2>")[0]
+    part = re.sub(r"<title>.*?</title>|</t[hd]>", lambda tag: " | " if tag[0].startswith("</t") else "", part)
+    part = re.sub(r"<small>|</(dt|text|small)>", " ", part)
+    part = re.sub(r"</(tr|thead|p|h[1-5]|li|dd|div|figcaption|summary|svg|strong)>", "\n", part)
     lines = (html.unescape(re.sub(r"<[^>]*>", "", line)).strip() for line in part.splitlines())
     return [line for line in lines if line]

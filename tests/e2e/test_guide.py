@@ -80,6 +80,7 @@ def parts(page: str) -> list[Block]:
 def write_files(page: str, folder: Path) -> None:
     for block in reversed(blocks(page)):  # of two with one name the first is there at the start
         if block.file:
+            (folder / block.file).parent.mkdir(exist_ok=True)
             (folder / block.file).write_text(block.text)
         if block.file == "pyproject.toml":
             install(tomllib.loads(block.text)["project"], folder)

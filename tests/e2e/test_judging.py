@@ -162,8 +162,16 @@ def test_a_role_that_a_solver_uses_belongs_to_the_answers(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"roles": {}}, "tasks[0].scorers[1]: rubric needs a judge, and the spec has no roles; add roles: {judge: …}"),
-        ({"roles": {"jugde": {"provider": "bench:judge"}}}, "rubric: there is no role 'judge'; there are: jugde"),
+        (
+            {"roles": {}},
+            "eval.yaml: tasks[0].scorers[1]: rubric calls the role 'judge', which has no model; add to eval.yaml, at "
+            "the top level, the line `roles: {judge: openai/MODEL}`, or use --set roles.judge=openai/MODEL",
+        ),
+        (
+            {"roles": {"jugde": {"provider": "bench:judge"}}},
+            "rubric calls the role 'judge', which has no model (there are: jugde); add to eval.yaml, under `roles:`, "
+            "the line `judge: openai/MODEL`",
+        ),
     ],
 )
 def test_a_judge_that_nobody_described_is_refused_before_anything_is_asked(

@@ -181,7 +181,8 @@ def test_a_kill_while_the_disk_is_stuck_costs_one_request_for_each_sample_at_wor
     lost: its place is free for the next sample while an answer is being saved.
     """
     samples, rows = 5, 12
-    with start_server_process() as server:
+    apart = Behaviour(latency_seconds=0.1)  # else several answers are written before the first sync
+    with start_server_process(apart) as server:
         model = {"max_connections": samples}
         spec = write_spec(tmp_path, rows, server.base_url, model=model, concurrency={"generate": 1})
         command = ("run", spec, "--id", RUN, "--store", tmp_path / "runs")

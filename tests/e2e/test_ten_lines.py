@@ -162,6 +162,27 @@ def test_a_real_notebook_shows_a_bar_that_moves_and_tables(tmp_path: Path) -> No
     assert '<progress value="2" max="2">' in outputs[8][0]["data"]["text/html"]
 
 
+def test_a_notebook_shows_a_bar_for_each_model_and_keeps_the_last_state(tmp_path: Path) -> None:
+    models = """models = [
+        {'name': name, 'provider': 'mock', 'price': {'input': 9.0, 'output': 9.0}, 'options': {'latency_seconds': 0.3}}
+        for name in ('m', 'n')
+    ]"""
+    cells = ["import holdfast", "\n".join((SOLVER, SCORER, TASK, models)), "holdfast.run(task, models=models).close()"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call] # it has no types
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    (shown,) = notebook["cells"][2]["outputs"]
+    page, text = shown["data"]["text/html"], shown["data"]["text/plain"]
+    assert page.count('<progress value="2" max="2">') == 2
+    assert page.count('<progress value="4" max="4">') == 1
+    assert "<th>right</th>" in page
+    head, first, second, total = text.splitlines()
+    assert head.split() == ["model", "done", "rate", "left", "cost", "right", "failed"]
+    assert [line.split()[0] for line in (first, second, total)] == ["m", "n", "total"]
+    assert "0.50" in first
+    assert "took" in total
+
+
 def test_a_notebook_shows_each_result_once(tmp_path: Path) -> None:
     cells = [
         "\n".join(("import holdfast", SOLVER, SCORER, TASK)),
@@ -191,7 +212,8 @@ def test_a_notebook_shows_each_result_once(tmp_path: Path) -> None:
 def on_a_terminal(tmp_path: Path, script: str) -> str:
     """What a script says whose standard error is a terminal."""
     parent, child = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=environment(), stderr=child) as process:
+    env = environment({"TERM": "xterm"})
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=env, stderr=child) as process:
         os.close(child)
         said = b""
         try:
@@ -206,7 +228,7 @@ def on_a_terminal(tmp_path: Path, script: str) -> str:
 
 def test_a_script_on_a_terminal_shows_a_line_unless_it_is_quiet(tmp_path: Path) -> None:
     script = "\n".join(["import holdfast", SOLVER, SCORER, TASK, "holdfast.run(task, models=['mock'], quiet=QUIET)"])
-    assert "█ 2/2 · " in on_a_terminal(tmp_path, script.replace("QUIET", "False"))
+    assert "█\x1b[0m  2/2  100%" in on_a_terminal(tmp_path, script.replace("QUIET", "False"))
     assert on_a_terminal(tmp_path, script.replace("QUIET", "True")) == ""
 
 

@@ -39,7 +39,7 @@ POISON = (
 ARGUMENT = POISON.replace("\x00", "").replace("/", "").replace("\n", "")
 """For the command line, which cannot hold every character."""
 HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff]")
-_OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[2K|\r+\n")
+_OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)*|\r+\n")
 EXPERIMENT, RUN, OTHER = "poisoned", "r", "r2"
 
 PARTS = f"""\

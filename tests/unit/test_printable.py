@@ -1,11 +1,13 @@
 """Harmful characters are shown, never passed on and never dropped; JSON keeps its meaning."""
 
+import io
 import json
 import unicodedata
 
 import pytest
 
-from holdfast.printable import clean, live_line, one_line
+from holdfast.printable import LiveBlock, clean, is_watched, live_line, one_line
+from tests.screens import Screen
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
@@ -49,3 +51,52 @@ def test_a_live_line_is_one_line_that_does_not_wrap() -> None:
     assert live_line("1 of 9\x1b[2J\nforged", 80) == "\r\x1b[2K1 of 9\\u001b[2J\\nforged"
     assert live_line("0123456789", 10) == "\r\x1b[2K01234567…"
     assert live_line("a\tb", 10) == "\r\x1b[2Ka b"
+
+
+def test_a_live_block_replaces_all_its_lines() -> None:
+    block, screen = LiveBlock(), Screen(40)
+    assert screen.show("above\n" + block.draw([[("a", "")], [("b", "")], [("c", "")]], 40)) == ["above", "a", "b", "c"]
+    assert screen.show(block.draw([[("d", "")]], 40)) == ["above", "d"]
+    assert screen.show(block.draw([[("e", "")], [("f", "")]], 40)) == ["above", "e", "f"]
+    assert screen.show(block.erase(40)) == ["above"]
+    assert not block.is_shown
+
+
+def test_a_live_block_that_a_narrower_terminal_wraps_is_removed_too() -> None:
+    block, screen = LiveBlock(), Screen(20)
+    wrapped = block.draw([[("x" * 38, "")], [("y" * 10, "")]], 40)
+    assert screen.show(wrapped) == ["x" * 20, "x" * 18, "y" * 10]
+    assert screen.show(block.draw([[("z", "")]], 20)) == ["z"]
+
+
+def test_a_live_block_is_clean_cut_coloured_and_in_ascii_if_it_must() -> None:
+    line = [[("█░", "bar"), (" \x1b[2J\n", ""), ("模" * 20, "bad")]]
+    assert LiveBlock().draw(line, 20) == "\r\x1b[2K█░ \\u001b[2J\\n模模…"
+    assert LiveBlock().draw([[("█░", "bar"), (" — ", "")]], 20, color=True) == "\r\x1b[2K\x1b[36m█░\x1b[0m — "
+    assert LiveBlock().draw([[("█░", "bar"), (" — …·", "")]], 20, ascii_only=True) == "\r\x1b[2K#. - ~|"
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "watched"),
+    [
+        (Tty(), {"TERM": "xterm"}, True),
+        (Tty(), {"TERM": "xterm", "CI": "false"}, True),
+        (Tty(), {"TERM": "xterm", "CI": "true"}, False),
+        (Tty(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {"TERM": "xterm"}, False),
+        (None, {"TERM": "xterm"}, False),
+    ],
+)
+def test_live_lines_need_a_terminal_that_a_person_sees(
+    stream: io.StringIO | None, environment: dict[str, str], watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TERM", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_watched(stream) == watched

@@ -18,7 +18,6 @@ from holdfast.runs.execution.preparation import find_modules_beside
 from holdfast.spec import Selection, build_spec, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
-_DATA = (".jsonl", ".ndjson", ".csv", ".tsv")
 _OPTIONS = (
     (r"models\[\d+\]\.base_url", "--base-url"),
     (r"models\[\d+\]\.params\.(\w+)", r"--param \1"),
@@ -113,12 +112,6 @@ def naming_options(where: str = "") -> Iterator[None]:
             if count:
                 break
         raise SpecError(text) from error
-
-
-def refuse_data_file(path: str) -> None:
-    """Raise UsageError if the spec is a data file: a common slip of users who have only data."""
-    if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
-        raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
 
 
 def _refuse_missing(options: AdHoc) -> None:

@@ -157,8 +157,10 @@ def _folders(path: str) -> list["os.DirEntry[str]"]:
     return []
 
 
-Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-OptionalSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
+Specs = Annotated[list[str], typer.Argument(metavar="SPEC...", help="The spec, a YAML file; or several.")]
+OptionalSpecs = Annotated[
+    list[str] | None, typer.Argument(metavar="[SPEC]...", help="The spec, a YAML file; or several, run in turn.")
+]
 RunName = Annotated[
     str,
     typer.Argument(

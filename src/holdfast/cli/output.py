@@ -13,7 +13,7 @@ from rich.segment import Segment
 
 from holdfast.cli.streams import discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
-from holdfast.printable import CleanStream, clean, one_line
+from holdfast.printable import CleanStream, clean, one_line, terminal_size
 
 if TYPE_CHECKING:
     from holdfast.runs.summary import WaitingJob
@@ -57,7 +57,7 @@ def print_table(table: RenderableType) -> None:
 
 def terminal_width() -> int:
     """The width of the terminal on standard error; 80 if there is none."""
-    return Console(stderr=True).width
+    return terminal_size(sys.stderr)[0]
 
 
 def warn(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Progress of long work: a live line on a terminal, plain lines elsewhere, and a file for other programs.
+"""Progress of long work: live lines on a terminal, plain lines elsewhere, and a file for other programs.
 
 Nothing here may fail a run: a progress file that cannot be written is reported once.
 """
@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from holdfast import printable
 from holdfast.cli.output import terminal_width
-from holdfast.cli.streams import write_live_line
+from holdfast.cli.streams import write_live_line, write_live_lines
 from holdfast.journal import OS_DISK, write_file
-from holdfast.report import bar, duration, progress_line
+from holdfast.printable import Lines, terminal_size, uses_color
+from holdfast.report import bar, duration
 from holdfast.runs import RunLocation
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine, Progress
+    from holdfast.engine import Engine
+    from holdfast.runs import LiveDisplay
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -32,7 +35,7 @@ T = TypeVar("T")
 
 def is_watched() -> bool:
     """Whether a person sees standard error, on a terminal that can write over a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return printable.is_watched(sys.stderr)
 
 
 class Spinner:
@@ -114,51 +117,62 @@ def _show(line: str) -> None:
     write_live_line(line, terminal_width())
 
 
-_LIVE_SECONDS = 0.25
-_PLAIN_SECONDS = 10.0
 _UNWRITABLE: set[str] = set()
+_FILE_SECONDS = 1.0
 
 
 async def watch(engine: "Engine", place: RunLocation) -> None:
-    """Show the progress of a run until cancelled, then its last state."""
-    live = is_watched()
+    """Show the progress of a run until cancelled, then its last state; and write it to the progress file."""
+    from holdfast.runs import PlainDisplay, watch_progress  # late: this imports the engine
+
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
     progress = engine.progress
     if progress.before:
         left = progress.planned - progress.before
         sys.stderr.write(f"continuing: {progress.before} of {progress.planned} answers are saved, {left} to do\n")
+    display = _live_display() if is_watched() else PlainDisplay(_print_line, always=True)
+    writer = asyncio.ensure_future(_keep_file(engine, place)) if engine.spec.progress_file else None
     try:
-        while True:
-            await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
-            show(engine.progress, live)
-            if engine.spec.progress_file:
-                await asyncio.to_thread(write_progress, engine.progress, place, engine.spec.progress_file)
+        await watch_progress(engine, display)
     finally:
-        show(engine.progress, live)
-        if live:
-            sys.stderr.write("\n")
-        if engine.spec.progress_file:
-            write_progress(engine.progress, place, engine.spec.progress_file)
+        if writer is not None:
+            writer.cancel()
+            write_progress(_encode(engine, place), engine.spec.progress_file)
 
 
-def write_progress(progress: "Progress", place: RunLocation, path: str) -> None:
+def _live_display() -> "LiveDisplay":
+    from holdfast.runs import LiveDisplay
+
+    def write(lines: Lines) -> None:
+        write_live_lines(lines, terminal_width(), color=uses_color())
+
+    return LiveDisplay(write, lambda: terminal_size(sys.stderr), lambda: _print_line(""))
+
+
+def _print_line(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+async def _keep_file(engine: "Engine", place: RunLocation) -> None:
+    while True:
+        await asyncio.sleep(_FILE_SECONDS)
+        await asyncio.to_thread(write_progress, _encode(engine, place), engine.spec.progress_file)
+
+
+def _encode(engine: "Engine", place: RunLocation) -> bytes:
+    """Here, not in the thread that writes it: the engine changes it at any time."""
+    about = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time()}
+    return msgspec.json.encode({**about, **msgspec.to_builtins(engine.progress_by_model())})
+
+
+def write_progress(data: bytes, path: str) -> None:
     """Write the progress file atomically, because others read it at any time. A failure is reported once."""
-    data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
     try:
-        write_file(OS_DISK, os.path.abspath(path), os.path.abspath(f"{path}.tmp"), msgspec.json.encode(data))
+        write_file(OS_DISK, os.path.abspath(path), os.path.abspath(f"{path}.tmp"), data)
     except OSError as error:
         if path not in _UNWRITABLE:
             _UNWRITABLE.add(path)
             sys.stderr.write(
                 f"progress_file {path} cannot be written ({error.strerror}); the run continues without it\n"
             )
-
-
-def show(progress: "Progress", live: bool) -> None:
-    """Print one line of progress. On a terminal it replaces the last one."""
-    line = progress_line(progress, time.monotonic())
-    if live:
-        write_live_line(line, terminal_width())
-    else:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()

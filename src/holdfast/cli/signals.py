@@ -3,6 +3,8 @@
 The first Ctrl-C or SIGTERM waits for requests in flight, for at most the spec's grace period. The second stops at once.
 Both save and print how to continue. The third ends the process; so does the second if the event loop does not handle it
 within 3 seconds, because user code blocks it. Every acknowledged record is kept in any case.
+
+A process may execute several runs, one after the other. Between them, a signal raises KeyboardInterrupt.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from types import FrameType
 from typing import TypeVar
 
 from holdfast.engine import Engine
-from holdfast.printable import clean
+from holdfast.printable import clean, is_watched
 from holdfast.runs import RunLocation, new_event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -25,6 +27,8 @@ _BLOCKED_SECONDS = 3.0
 _EXIT = 130
 
 T = TypeVar("T")
+StuckLoops = list[asyncio.Runner]
+"""Event loops with tasks that cannot be cancelled: a normal exit of the process would wait for them."""
 
 
 class Stopper:
@@ -35,7 +39,7 @@ class Stopper:
         self._main = asyncio.current_task()
         self._engine: Engine | None = None
         self._place: RunLocation | None = None
-        self._received = 0
+        self.received = 0
         self._handled = threading.Event()
         for number in _SIGNALS:
             signal.signal(number, self._receive)
@@ -46,13 +50,13 @@ class Stopper:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. It arrives between any two lines of the main thread: only the loop may touch the engine."""
-        self._received += 1
-        if self._received > 2:
+        self.received += 1
+        if self.received > 2:
             self._end_process("ended at the third signal")
-        if self._received == 2:
+        if self.received == 2:
             threading.Thread(target=self._guard, name="holdfast-stop", daemon=True).start()
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
-            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number), self._received)
+            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number), self.received)
 
     def _stop(self, number: signal.Signals, count: int) -> None:
         if count == 2:
@@ -64,7 +68,8 @@ class Stopper:
             self._main.cancel()
         elif count == 1:
             grace = f"at most {self._engine.spec.grace_seconds:g} s for requests in flight; press again to stop now"
-            sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
+            lead = "" if is_watched(sys.stderr) else "\n"  # live lines are replaced, and with them the `^C`
+            sys.stderr.write(f"{lead}{number.name}: stopping, {grace}\n")
             self._engine.tell("run.shutdown_requested", f"by {number.name}")
             self._engine.stop(f"stopped by {number.name}")
         else:
@@ -81,11 +86,17 @@ class Stopper:
         os._exit(_EXIT)
 
 
-def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T], int], too_early: str) -> int:
+def run_stoppable(
+    work: Callable[[Stopper], Awaitable[T]],
+    finish: Callable[[T], int],
+    too_early: str,
+    stuck: StuckLoops | None = None,
+) -> int:
     """Run `work` like `asyncio.run`, until it ends or signals stop it; return the exit code of `finish`, which prints
     the outcome. `too_early` is printed if a signal arrives before there is a run to stop.
 
-    Does not wait for code that cannot be cancelled: everything is saved by then.
+    Does not wait for code that cannot be cancelled: everything is saved by then. `stuck`: if other runs follow in this
+    process, its event loop is added here instead; the caller ends the process with `exit_if_stuck`.
     """
 
     async def work_until_signal() -> T:
@@ -96,19 +107,36 @@ def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T],
             sys.stderr.write(f"{too_early}; run the same command to start again\n")
             sys.exit(_EXIT)
 
+    loops = [] if stuck is None else stuck
     runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         done = runner.run(work_until_signal())
     finally:
-        has_stuck_tasks = bool(asyncio.all_tasks(runner.get_loop()))
-        if not has_stuck_tasks:
+        if asyncio.all_tasks(runner.get_loop()):
+            loops.append(runner)
+        else:
             runner.close()
     code = finish(done)
-    if code == _EXIT:  # a late signal would change the exit code
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-    if has_stuck_tasks:  # a normal exit would wait for them
+    if stuck is None:
+        if code == _EXIT:  # a late signal would change the exit code
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+        exit_if_stuck(loops, code)
+    return code
+
+
+def exit_if_stuck(stuck: StuckLoops, code: int) -> None:
+    """End the process at once if a run has left tasks that cannot be cancelled."""
+    if stuck:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    return code
+
+
+def release_signals() -> bool:
+    """Let signals raise KeyboardInterrupt, after a run. Returns whether one has arrived since the run began."""
+    received = False
+    for number in _SIGNALS:
+        stopper = getattr(signal.signal(number, signal.default_int_handler), "__self__", None)
+        received = received or (isinstance(stopper, Stopper) and stopper.received > 0)
+    return received

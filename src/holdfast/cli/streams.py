@@ -19,12 +19,13 @@ import contextlib
 import io
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import TextIO, cast
 
 from holdfast.errors import DamageWarning
-from holdfast.printable import CleanStream, clean, live_line, one_line
+from holdfast.printable import CleanStream, Lines, LiveBlock, clean, lacks_blocks, live_line, one_line, terminal_size
 
 JSON_ESCAPES = "holdfast.json_escapes"
 XML_ESCAPES = "xmlcharrefreplace"
@@ -63,24 +64,49 @@ def _encoder() -> io.TextIOWrapper | None:
 
 
 class ErrorStream(CleanStream):
-    """Standard error. Its last line may be live: the next message replaces it."""
+    """Standard error. Its last lines may be live: the next message replaces them, also one on standard output.
+
+    Locked: a scorer may print in a thread, and half a message between two control codes would spoil the terminal.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._has_live_line = False
+        self._live = LiveBlock()
+        self._has_open_line = False
+        """The last message did not end its line: live lines begin below it."""
+        self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
         if text:
-            # A line feed keeps the live line: the command is done with it.
-            lead = live_line("", 0) if self._has_live_line and not text.startswith("\n") else ""
-            self._has_live_line = False
-            self._write(f"{lead}{clean(text)}")
+            with self._lock:
+                # A line feed keeps the live lines: the command is done with them.
+                lead = (
+                    self._live.erase(terminal_size(self.unfiltered)[0])
+                    if self._live.is_shown and not text.startswith("\n")
+                    else ""
+                )
+                self._live.keep()
+                self._write(f"{lead}{clean(text)}")
+                self._has_open_line = not text.endswith("\n")
         return len(text)
 
-    def write_live(self, line: str, width: int) -> None:
-        """Show a line in place of the live line before it."""
-        self._has_live_line = True
-        self._write(live_line(line, width))
+    def write_live(self, lines: Lines, width: int, *, color: bool = False) -> None:
+        """Show lines in place of the live lines before them."""
+        with self._lock:
+            lead = "\n" if self._has_open_line and not self._live.is_shown else ""
+            self._has_open_line = False
+            ascii_only = lacks_blocks(self.unfiltered)
+            self._write(lead + self._live.draw(lines, width, color=color, ascii_only=ascii_only))
+
+    @contextlib.contextmanager
+    def making_room(self, text: str) -> Iterator[None]:
+        """Remove the live lines while `text` is written to the same terminal by another stream."""
+        with self._lock:
+            if self._live.is_shown:
+                self._write(self._live.erase(terminal_size(self.unfiltered)[0]))
+                self.flush()
+            yield
+            self._has_open_line = not text.endswith("\n")
 
     def flush(self) -> None:
         try:
@@ -95,12 +121,29 @@ class ErrorStream(CleanStream):
             discard_output(self.unfiltered)
 
 
+class OutputStream(CleanStream):
+    """Standard output on the terminal that may show live lines of standard error: prints of a solver go above them."""
+
+    def write(self, text: str) -> int:
+        if not text or not isinstance(sys.stderr, ErrorStream):
+            return super().write(text)
+        with sys.stderr.making_room(text):
+            super().write(text)
+            self.unfiltered.flush()
+        return len(text)
+
+
 def write_live_line(line: str, width: int) -> None:
-    """Show a line on the terminal in place of the live line before it."""
+    """Show a line on the terminal in place of the live lines before it; an empty one removes them."""
+    write_live_lines([[(line, "")]], width)
+
+
+def write_live_lines(lines: Lines, width: int, *, color: bool = False) -> None:
+    """Show lines on the terminal in place of the live lines before them."""
     if isinstance(sys.stderr, ErrorStream):
-        sys.stderr.write_live(line, width)
+        sys.stderr.write_live(lines, width, color=color)
     else:
-        sys.stderr.write(live_line(line, width))
+        sys.stderr.write("".join(live_line("".join(text for text, _ in line), width) for line in lines))
     sys.stderr.flush()
 
 
@@ -120,7 +163,8 @@ def install_streams() -> None:
     if encoder is not None:
         encoder.reconfigure(errors=JSON_ESCAPES)
     if sys.stdout is not None and not isinstance(sys.stdout, CleanStream):
-        sys.stdout = cast("TextIO", CleanStream(sys.stdout))
+        kind = OutputStream if sys.stdout.isatty() else CleanStream
+        sys.stdout = cast("TextIO", kind(sys.stdout))
     if sys.stderr is not None and not isinstance(sys.stderr, CleanStream):
         sys.stderr = cast("TextIO", ErrorStream(sys.stderr))
 

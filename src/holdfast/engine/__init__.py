@@ -13,11 +13,13 @@ The way of one sample, from the scheduler to the wire:
 9. `generate` of a provider (`models.providers`), then `Endpoint` and `Connection` (`models.http`).
 
 Back up, `Sampler._finish` saves the answer. Quick scorers run before that and are saved with it; all others run after
-it (`scoring`). `watchdog` writes the heartbeat and reports samples (`in_flight`) that do not move. `anomaly_scan` and
-`replay` serve other commands: looking for anomalies again, and running a solver on recorded steps alone.
+it (`scoring`). `progress` counts for displays. `watchdog` writes the heartbeat and reports samples (`in_flight`) that
+do not move. `anomaly_scan` and `replay` serve other commands: looking for anomalies again, and running a solver on
+recorded steps alone.
 """
 
-from holdfast.engine.engine import Engine, Progress, RunJob
+from holdfast.engine.engine import Engine, RunJob
+from holdfast.engine.progress import ModelProgress, Progress
 from holdfast.engine.watchdog import Watchdog, WatchdogOptions
 
-__all__ = ["Engine", "Progress", "RunJob", "Watchdog", "WatchdogOptions"]
+__all__ = ["Engine", "ModelProgress", "Progress", "RunJob", "Watchdog", "WatchdogOptions"]

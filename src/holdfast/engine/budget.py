@@ -54,6 +54,15 @@ class Amount(msgspec.Struct, frozen=True):
 _NOTHING = Amount()
 
 
+class Account(msgspec.Struct):
+    """What the answers of one evaluated model cost so far, with their judges and other roles, in all processes."""
+
+    dollars: float | None = None
+    """None if no price is known."""
+    has_unpriced: bool = False
+    """A model without a price was used: the dollars are not all."""
+
+
 class Budget:
     """The budget of one run. Every request of every model and role passes the functions that `limit` returns."""
 
@@ -67,11 +76,19 @@ class Budget:
         self._cost_usd = 0.0
         self._tokens = 0.0
         self._requests = 0.0
+        self._accounts: dict[str, Account] = {}
         for cell, roles in story.bills.items():
+            model = cell_names(cell)[1]
             for role, bill in roles.items():
-                name = ("", role) if role else (cell_names(cell)[1], "")
+                name = ("", role) if role else (model, "")
                 price = prices.get(name)
-                self._add(_amount(price, bill.usage, bill.requests))
+                used = _amount(price, bill.usage, bill.requests)
+                self._add(used)
+                if bill.usage.requests:
+                    account = self.account(model)
+                    account.has_unpriced |= price is None
+                    if price is not None:
+                        account.dollars = (account.dollars or 0.0) + used.cost_usd
                 if bill.largest.requests:
                     self._note(name, _amount(price, bill.largest, 1))
         self._worked_seconds = story.worked_seconds
@@ -99,11 +116,20 @@ class Budget:
         if limit is not None and worked >= limit:
             self._end(f"limits.run.seconds is {limit:g}, and the run has worked for {worked:.0f} s", None)
 
-    def limit(self, name: Name, model: ModelHandle) -> ModelHandle:
-        """Return the same model, with requests that are sent only while the budget lasts."""
-        return msgspec.structs.replace(model, send=partial(self._send, name, model))
+    def account(self, model: str) -> Account:
+        """Return what the answers of an evaluated model cost so far."""
+        return self._accounts.setdefault(model, Account())
 
-    async def _send(self, name: Name, model: ModelHandle, call: ModelCall) -> Answer:
+    def limit(self, name: Name, model: ModelHandle, evaluated: str) -> ModelHandle:
+        """Return the same model, with requests that are sent only while the budget lasts. `evaluated`: the model whose
+        answers they are for.
+        """
+        account = self.account(evaluated)
+        if model.price is not None and account.dollars is None:
+            account.dollars = 0.0
+        return msgspec.structs.replace(model, send=partial(self._send, name, account, model))
+
+    async def _send(self, name: Name, account: Account, model: ModelHandle, call: ModelCall) -> Answer:
         reserved = _NOTHING
         if self._is_limited or self.reached:  # most runs have no limits
             pending = _PendingRequest(name, model.price, call.messages, call.params, in_job=model.batched)
@@ -113,7 +139,7 @@ class Budget:
         try:
             answer = await model.send(call)
             if isinstance(answer, Answer):  # a user's provider may return anything: the caller refuses it
-                self._record(name, model.price, answer.usage, call)
+                self._record(name, account, model.price, answer.usage, call)
         except AskFailedError as error:
             self._requests += error.tries
             raise
@@ -172,8 +198,13 @@ class Budget:
             self.reached = why
             self._stop(f"budget: {why}", grace_seconds)
 
-    def _record(self, name: Name, price: Price | None, usage: Usage, call: ModelCall) -> None:
-        dollars = 0.0 if price is None else price.dollars(usage.of_one(bool(call.job)))
+    def _record(self, name: Name, account: Account, price: Price | None, usage: Usage, call: ModelCall) -> None:
+        dollars = 0.0
+        if price is None:
+            account.has_unpriced = True
+        else:
+            dollars = price.dollars(usage.of_one(bool(call.job)))
+            account.dollars = (account.dollars or 0.0) + dollars
         tokens = usage.input_tokens + usage.output_tokens
         self._cost_usd += dollars
         self._tokens += tokens

@@ -181,9 +181,11 @@ class ModelClient:
         if self.closed is None and breaker.is_open:
             waited = breaker.open_seconds(now)
             return f"{self.name}: no answer for {waited:.0f} s, waiting for the server ({breaker.why})"
-        held = self.pace.held_seconds(now)
-        if self.closed is None and held > 0 and self.turns.waiting:
-            return f"{self.name}: waiting for a rate limit: {held:.1f} s"
+        held, count = self.pace.held_seconds(now), self.turns.waiting
+        if self.closed is None and held > 0 and count:
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + held))
+            requests = "1 request waits" if count == 1 else f"{count} requests wait"
+            return f"{self.name}: {requests} for a rate limit until {until}"
         return ""
 
     def note_answer(self, cell: CellHealth | None) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
 from holdfast.engine.failures import contain_exits, inside, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
 from holdfast.engine.in_flight import InFlightSample
+from holdfast.engine.progress import Progress, RunCounts
 from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
@@ -33,12 +35,12 @@ from holdfast.models import Slots, open_batch_api
 from holdfast.models.batch.jobs import BatchSetup
 from holdfast.models.batch.queue import Batches
 from holdfast.plan import PreparedTask, scoring_roles
-from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, Usage, cell_names
+from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, cell_names
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
 from holdfast.spec import Model, Price, Spec
-from holdfast.state import Fold
+from holdfast.state import Fold, role_prices
 
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
@@ -66,59 +68,18 @@ class RunJob(msgspec.Struct, frozen=True):
     """False: only score existing answers; send nothing to the evaluated models."""
     sources: Mapping[str, ScoreSources] = msgspec.field(default_factory=dict)
     """By task: which scorers have not changed since earlier evaluations, so that their scores are copied."""
-
-
-class Progress(msgspec.Struct):
-    """How far a run is. Updated in place; progress displays read it."""
-
-    planned: int
-    finished: int = 0
-    failed: int = 0
-    before: int = 0
-    """Finished or failed before this process began."""
-    retried: int = 0
-    """How many requests were retried."""
-    live: int = 0
-    replayed: int = 0
-    usage: Usage = Usage()
-    in_flight: int = 0
-    started: float = 0.0
-    last_failure: str = ""
-    last_retry: str = ""
-    """Why the last retry was made."""
-    sending: int = 0
-    """Requests that are under way."""
-    at_once: int = 0
-    """How many requests the models that are in use may have under way."""
-    held: str = ""
-    """Why requests wait before they are sent: a rate limit, a server that is down."""
-    scored: int = 0
-    """Answers of earlier processes that this one scored."""
-    taken: int = 0
-    """Scores copied from earlier evaluations."""
-    anomalies: int = 0
-    """Anomalies found in answers of this process."""
-    batch_jobs: int = 0
-    """Open jobs at batch APIs."""
-    batch_requests: int = 0
-    """Requests in open batch jobs."""
-    batch_since: float = 0.0
-    """When the oldest open job was created, by the clock of `started`."""
-    mirror_behind: float = 0.0
-    """How many seconds the mirror is behind; 0 while that is within its interval."""
+    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By role whose model was given for this evaluation: its name in bills."""
 
 
 class Engine:
     """One process's work on one run."""
 
     def __init__(self, job: RunJob, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress = Progress(
-            planned=fold.planned,
-            finished=fold.finished.count,
-            failed=fold.failed.count,
-            before=fold.finished.count + fold.failed.count,
-            started=clock(),
-        )
+        scorers = (scorer.name for task in job.spec.tasks for scorer in job.scorers.get(task.name, ()))
+        repeats = {name: work.task.repeats for name, work in job.works.items()}
+        self._counts = RunCounts(fold, job.cells, repeats, scorers, clock())
+        self._progress = self._counts.progress
         self._clock = clock
         self._job = job
         self._fold = fold
@@ -126,7 +87,7 @@ class Engine:
         self._reading = threading.Lock()
         self._loads = LoadLimit()
         self._writer = writer
-        self._sampler = Sampler(writer, self._count, self._answer_at)
+        self._sampler = Sampler(writer, self._count, self._answer_at, self._count_scores)
         self._samples = Slots(job.spec.concurrency.samples)
         self._tasks = {task.name: Slots(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Slots(job.spec.concurrency.score)
@@ -139,10 +100,13 @@ class Engine:
         self._clients = {
             each.name: open_client(each, f"models.{each.name}", (each.name, "")) for each in job.spec.models
         }
-        self._roles = {name: open_client(each, f"roles.{name}", ("", name)) for name, each in job.spec.roles.items()}
+        self._roles = {
+            name: open_client(each, f"roles.{name}", ("", job.given.get(name, name)))
+            for name, each in job.spec.roles.items()
+        }
         self._batched = {each.name: Slots(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
-        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
+        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job, fold), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = RepeatGroups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._earlier = EarlierScores(job.run, job.evaluation, job.sources)
@@ -171,6 +135,17 @@ class Engine:
         progress.sending = sum(client.sending for client in clients)
         progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
         progress.held = "; ".join(filter(None, (client.wait_reason() for client in clients)))
+        self._counts.sum_usage()
+        return progress
+
+    def progress_by_model(self) -> Progress:
+        """The progress, with everything about single models: for displays, because it goes through all cells."""
+        progress = self.progress
+        self._counts.sum_cells(self.stopped_cells)
+        for name, model in progress.models.items():
+            client, account = self._clients[name], self.budget.account(name)
+            model.sending, model.waiting = client.sending, client.turns.waiting
+            model.dollars, model.has_unpriced = account.dollars, account.has_unpriced
         return progress
 
     def _all_clients(self) -> tuple[ModelClient, ...]:
@@ -183,8 +158,8 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 await self._earlier.open()
+                await self._begin_batches()
                 if job.answers:
-                    await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 self._start_looking()
                 for cell in job.cells if not self._stopping else ():
@@ -384,24 +359,42 @@ class Engine:
             await self._sampler.answer(ticket, setup, past)
 
     def _count(self, ticket: Ticket, outcome: Outcome) -> None:
-        progress = self._progress
+        progress, cell = self._progress, self._counts.cells[ticket.cell.first]
+        cell.left -= 1
         if outcome.failure is None:
             progress.finished += 1
+            cell.of.finished += 1
         else:
             progress.failed += 1
+            cell.of.failed += 1
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
             event = "sample.save_failed" if outcome.failure.kind in _UNSAVED else "sample.failed"
             self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
         progress.anomalies += outcome.anomalies
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
-        progress.usage += outcome.spent.usage
+        counts, usage = self._counts, outcome.spent.usage
+        if usage.batched is not None:
+            progress.usage += usage
+        else:  # plain additions: a sum of usages costs two calls
+            counts.input_tokens += usage.input_tokens
+            counts.output_tokens += usage.output_tokens
+            counts.cached_tokens += usage.cached_tokens
+            counts.reasoning_tokens += usage.reasoning_tokens
+            counts.cache_write_tokens += usage.cache_write_tokens
+            counts.requests += usage.requests
+        if outcome.scores:
+            cell.scores.add(ticket.key, outcome.scores)
+
+    def _count_scores(self, ticket: Ticket, scores: Mapping[str, Any]) -> None:
+        """Count scores that were made after the answer was saved."""
+        self._counts.cells[ticket.cell.first].scores.add(ticket.key, scores)
 
     def _open_batches(self) -> None:
         """Open the batch APIs of models that use them now, or that have open jobs of an earlier process."""
         named = {f"models.{each.name}": (each, self._clients[each.name]) for each in self._job.spec.models}
         named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
-        with_open_jobs = {each.line for each in self._fold.story.jobs.values()}
+        with_open_jobs = {each.line for each in self._fold.story.jobs.values()} if self._job.answers else ()
         for place, (model, client) in named.items():
             if model.batch is None and place not in with_open_jobs:
                 continue
@@ -421,9 +414,9 @@ class Engine:
             client.batches = Batches(desk)
 
     async def _begin_batches(self) -> None:
-        """Collect the jobs that earlier processes left at the servers."""
+        """Collect the jobs that earlier processes left at the servers; if only answers are scored, those of judges."""
         left = list(self._fold.story.jobs.values())
-        for client in self._all_clients():
+        for client in self._all_clients() if self._job.answers else self._roles.values():
             if client.batches is not None:
                 its = [each for each in left if each.line == client.batches.line]
                 client.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
@@ -489,8 +482,6 @@ class Engine:
     def _task_setup(self, work: PreparedTask) -> TaskSetup:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        limited = self.budget.limit
-        roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
         secrets, scorers = secrets_of(spec), self._job.scorers.get(work.task.name, ())
         resources = AttemptResources(
             models={},
@@ -510,7 +501,7 @@ class Engine:
                 scorers=scorers,
                 evaluation=self._job.evaluation,
                 places=self._scoring,
-                resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
+                resources={model: self._judge_resources(resources, model, files) for model in self._clients},
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
                 quick=bool(scorers) and work.task.name not in self._job.sources and all(map(is_quick, scorers)),
@@ -523,23 +514,38 @@ class Engine:
             trusted=work.solver.is_built_in,
         )
 
+    def _judge_resources(self, resources: AttemptResources, model: str, files: Attachments | None) -> AttemptResources:
+        """Return what the scorers of one model's answers may use. Each has its own handles, so that the budget knows
+        whose answers the judges cost money for.
+        """
+        limited = self.budget.limit
+        named = self._job.given
+        roles = {
+            name: limited(("", named.get(name, name)), client.handle(files), model)
+            for name, client in self._roles.items()
+        }
+        return msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits())
+
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, ModelHandle]:
         """Return the models that the samples of one cell may use, by role. Judges are left to the scorers."""
         cells = (each for each in self._job.cells if (each.task, each.model) == (task, model))
         has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
         health = CellHealth(partial(self._stop_cell, task, model), has_answers)
         limited = self.budget.limit
-        models = {"": limited((model, ""), self._clients[model].handle(files, health))}
+        models = {"": limited((model, ""), self._clients[model].handle(files, health), model)}
         for role, client in self._roles.items():
             if role not in self._judges:
-                models[role] = limited(("", role), client.handle(files, health))
+                models[role] = limited(("", role), client.handle(files, health), model)
         return models
 
 
-def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
-    """Return prices by (evaluated model, role), one of which is empty."""
-    models = {(model.name, ""): model.price for model in spec.models}
-    return models | {("", role): model.price for role, model in spec.roles.items()}
+def _prices(job: RunJob, fold: Fold) -> dict[tuple[str, str], Price | None]:
+    """Return prices by (evaluated model, role), one of which is empty. Models that were given for earlier evaluations
+    keep the prices that are recorded with these.
+    """
+    prices = {("", role): price for role, price in role_prices(fold.story).items()}
+    prices |= {(model.name, ""): model.price for model in job.spec.models}
+    return prices | {("", job.given.get(role, role)): model.price for role, model in job.spec.roles.items()}
 
 
 def _answered_before(fold: Fold) -> set[tuple[str, str]]:

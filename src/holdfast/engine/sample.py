@@ -9,7 +9,7 @@ steps that succeeded; after an error of the solver it sends its requests again.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -140,6 +140,8 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: Failure | None
     spent: Spent
     anomalies: int = 0
+    scores: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Of quick scorers, by name; a Failure if one failed. All others come later."""
 
 
 class Sampler:
@@ -150,13 +152,16 @@ class Sampler:
         journal: Journal,
         ended: Callable[[Ticket, Outcome], None],
         read: Callable[[Position], Answer | None] = lambda position: None,
+        scored: Callable[[Ticket, Mapping[str, Any]], None] = lambda ticket, scores: None,
     ) -> None:
         """`ended` is called as soon as the record that ends a sample is durable, before its scores. `read` returns an
-        answer that an earlier process recorded.
+        answer that an earlier process recorded. `scored` receives the scores of an answer by name, unless they were in
+        its outcome.
         """
         self._journal = journal
         self._ended = ended
         self._read = read
+        self._scored = scored
         self._closing = False
         self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None  # kept: get_running_loop is a system call (getpid)
@@ -287,9 +292,9 @@ class Sampler:
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             await self._give_up(ticket, setup, failed, flight)
             return
-        position = await self._journal.append(draft_group(record, scores) if scores else record)
+        position = await self._journal.append(draft_group(record, scores.records) if scores else record)
         anomalies = 0 if setup.expected is None else len(found) + len(marks)
-        self._ended(ticket, Outcome(None, finished.spent, anomalies))
+        self._ended(ticket, Outcome(None, finished.spent, anomalies, scores.values[0] if scores else {}))
         if scores is not None or not setup.scoring.scorers:
             return
         if setup.groups is None:
@@ -355,9 +360,13 @@ class Sampler:
         if not judged:
             return ScoreRecords()
         if not setup.scoring.needs_judges:
-            return await score_all(judged, setup.scoring, flight, lambda: self._closing, None)
-        async with setup.scoring.context(judged[0], self._journal, judge_history) as ctx:
-            return await score_all(judged, setup.scoring, flight, lambda: self._closing, ctx)
+            scores = await score_all(judged, setup.scoring, flight, lambda: self._closing, None)
+        else:
+            async with setup.scoring.context(judged[0], self._journal, judge_history) as ctx:
+                scores = await score_all(judged, setup.scoring, flight, lambda: self._closing, ctx)
+        for what, values in zip(judged, scores.values, strict=True):
+            self._scored(what.ticket, values)
+        return scores
 
     def _register_in_flight(self, ticket: Ticket, seconds: float | None) -> InFlightSample:
         """Make the sample visible to the watchdog."""

@@ -196,6 +196,8 @@ class ScoreRecords(msgspec.Struct, frozen=True):
 
     records: Sequence[Draft] = ()
     taken: int = 0
+    values: Sequence[Mapping[str, Any]] = ()
+    """For each answer its values by scorer, a Failure if it failed; without those that people set by hand."""
 
 
 class ScoringSetup(msgspec.Struct, frozen=True):
@@ -205,8 +207,8 @@ class ScoringSetup(msgspec.Struct, frozen=True):
     evaluation: str
     places: Slots
     """Limits how many answers are scored at a time."""
-    resources: AttemptResources
-    """The models of the roles, for scorers that use judges; not the evaluated model."""
+    resources: Mapping[str, AttemptResources]
+    """By evaluated model: the models of the roles, for scorers that use judges; not the evaluated model itself."""
     seed: int = 0
     earlier: EarlierScores | None = None
     """Only if there may be scores to copy."""
@@ -227,8 +229,9 @@ class ScoringSetup(msgspec.Struct, frozen=True):
     async def context(self, first: AnswerToScore, journal: Journal, history: JudgeHistory) -> AsyncIterator[Context]:
         """Open the context through which scorers call judges: each call is a step in the evaluation's own scope."""
         name = f"score/{self.evaluation}/{history.attempt}"
+        resources = self.resources[first.ticket.cell.model]
         steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, history.steps)
-        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.resources)
+        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", resources)
         try:
             yield ctx
         finally:
@@ -236,11 +239,12 @@ class ScoringSetup(msgspec.Struct, frozen=True):
             await ctx.close()
 
 
-def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: Sequence[str]) -> list[Draft] | None:
+def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: Sequence[str]) -> ScoreRecords | None:
     """Run quick scorers at once. Return the records of their scores for an answer that is not saved yet (`of` is 0), or
     None if one of them may take long on this answer.
     """
     given: list[ScoreGiven] = []
+    values: dict[str, Any] = {}
     for scorer in setup.scorers:
         began = time.monotonic()
         try:
@@ -248,6 +252,7 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
         except ScoringFailed as error:
             failure = redacted(error.failure, secrets)
             given.append(ScoreGiven(ticket.o, 0, setup.evaluation, scorer.name, failure=failure))
+            values[scorer.name] = failure
             continue
         except HoldfastError:
             scores = None  # `score_all` runs it again, and turns the error into a failure of the scorer
@@ -259,8 +264,9 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
             if seconds >= _SHORTEST_SECONDS:
                 score, seconds = msgspec.structs.replace(score, seconds=round(seconds, 4)), 0.0  # with the first
             given.append(score)
+            values[name] = each.value
     given[-1] = msgspec.structs.replace(given[-1], last=True)
-    return [_draft(each, ticket.key, trusted=True) for each in given]
+    return ScoreRecords([_draft(each, ticket.key, trusted=True) for each in given], values=(values,))
 
 
 async def score_all(
@@ -302,7 +308,8 @@ async def score_all(
         by_hand = [edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits] if kept else []
         each[-1:] = [*by_hand, last]  # before the last one: after it the answer counts as scored
     records = [_draft(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
-    return ScoreRecords(records, taken)
+    values = [{score.scorer: score.failure or score.value for score in each if not score.author} for each in given]
+    return ScoreRecords(records, taken, values)
 
 
 async def _find_kept(

@@ -79,7 +79,7 @@ from holdfast.journal.paths import (
 )
 from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, unrecorded
 from holdfast.journal.reader import Reader
-from holdfast.journal.scan import SealedContent, SegmentContent, open_content, share_frames
+from holdfast.journal.scan import SealedContent, SegmentContent, line_at, open_content, share_frames
 from holdfast.journal.sealing import seal
 from holdfast.journal.segments import is_whole_file, list_chain
 from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_copy_current, write_start
@@ -156,6 +156,7 @@ __all__ = [
     "is_whole_file",
     "journal_folder",
     "last_number",
+    "line_at",
     "list_chain",
     "list_leases",
     "lock_owner",

@@ -184,6 +184,24 @@ class Reader:
         line = parse(raw.removesuffix(b"\n"), found.seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
 
+    def last_before(self, segment: int) -> Entry | None:
+        """The last record before a segment; None if there is none, or a long one. It shows how a process ended."""
+        chain = self._list_for_lookup()
+        number = max((file.number for file in chain.segments if file.number < segment), default=0)
+        try:
+            found = self._open_for_lookup(chain, number)
+        except FileNotFoundError:  # sealed or quarantined since we listed it
+            self._listed = None
+            return None
+        if found is None:
+            return None
+        end = found.content.size() if found.end is None else found.end
+        first = max(0, end - LOOKUP_BYTES)
+        text = b"".join(piece.data for piece in found.content.pieces(first, end))
+        start = text.rfind(b"\n", 0, -1) + 1
+        line = parse(text[start:-1], found.seed) if text.endswith(b"\n") else None
+        return None if line is None else Entry(line, number, first + start, end)
+
     def _open_for_lookup(self, chain: Chain, segment: int) -> "_Lookup | None":
         files = chain.from_number(segment)
         if not files or files[0].number != segment:

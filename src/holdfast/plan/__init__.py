@@ -16,20 +16,26 @@ if TYPE_CHECKING:
         DataRow,
         Flaw,
         PlanLine,
+        RowLookup,
         StoredRows,
         check_blobs,
         check_originals,
         check_sizes,
         data_lines,
+        data_path,
         data_rows,
         find_data_line,
         find_planned_line,
         find_problem,
+        find_sample_line,
         originals,
+        plan_path,
+        planned_line_at,
         planned_lines,
         read_lines,
         rows_of,
     )
+    from holdfast.plan.lookup import data_lines_at
     from holdfast.plan.planner import (
         PreparedTask,
         Rows,
@@ -51,10 +57,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "draft": "PlanDraft draft_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
-                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_rows find_data_line find_planned_line find_problem originals "
-                "planned_lines read_lines rows_of"
+                "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine RowLookup StoredRows check_blobs check_originals "
+                "check_sizes data_lines data_path data_rows find_data_line find_planned_line find_problem "
+                "find_sample_line originals plan_path planned_line_at planned_lines read_lines rows_of"
             ),
+            "lookup": "data_lines_at",
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),
@@ -75,6 +82,7 @@ __all__ = [
     "PlanLine",
     "PlanReplacement",
     "PreparedTask",
+    "RowLookup",
     "Rows",
     "StoredRows",
     "WrittenPlan",
@@ -85,14 +93,19 @@ __all__ = [
     "check_originals",
     "check_sizes",
     "data_lines",
+    "data_lines_at",
+    "data_path",
     "data_rows",
     "draft_plan",
     "find_data_line",
     "find_planned_line",
     "find_problem",
+    "find_sample_line",
     "inputs_of",
     "models_of",
     "originals",
+    "plan_path",
+    "planned_line_at",
     "planned_lines",
     "prepare",
     "read_lines",

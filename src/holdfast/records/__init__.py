@@ -17,7 +17,7 @@ from holdfast.records.built_in import (
     normalized,
 )
 from holdfast.records.decoder import FactDecoder, check_fact, decode
-from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, rounded
+from holdfast.records.durations import RELATIVE_ERROR, Durations, bucket_of, middle_of, rounded
 from holdfast.records.facts import (
     AnomaliesRechecked,
     BatchJob,
@@ -27,6 +27,7 @@ from holdfast.records.facts import (
     Change,
     Failure,
     FileChanges,
+    GivenModel,
     KeptFile,
     Note,
     Parent,
@@ -151,6 +152,7 @@ __all__ = [
     "Failure",
     "Fence",
     "FileChanges",
+    "GivenModel",
     "KeptFile",
     "Key",
     "Line",
@@ -208,6 +210,7 @@ __all__ = [
     "is_unmistakable",
     "line_of",
     "marks_of",
+    "middle_of",
     "normalized",
     "parse",
     "parse_key",

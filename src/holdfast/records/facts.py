@@ -96,6 +96,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     source: str = ""
     """The file that the spec was read from. The user's own modules are beside it."""
+    included: tuple[str, ...] = ()
+    """The files that it included. The user's own modules may be beside these too."""
     inputs: dict[str, "TaskInputs"] = msgspec.field(default_factory=dict)
     """By task: inputs that no field of the spec shows."""
     parent: Parent | None = None
@@ -499,6 +501,18 @@ class AnomaliesRechecked(msgspec.Struct, frozen=True, omit_defaults=True):
     found: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class GivenModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The model of a role, as it was given for one evaluation. Without its address and headers, which change no score
+    and may hold secrets.
+    """
+
+    provider: str
+    model: str = ""
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    price: dict[str, Any] | None = None
+
+
 class ScoringStarted(msgspec.Struct, frozen=True):
     """An evaluation: one scorer configuration applied to a run."""
 
@@ -506,6 +520,19 @@ class ScoringStarted(msgspec.Struct, frozen=True):
     scorers: list[dict[str, Any]]
     code: dict[str, str] = msgspec.field(default_factory=dict)
     name: str = ""
+    part: str = ""
+    """Which answers were chosen to be scored, as options of `score`. Empty: all. A part does not become the current
+    evaluation.
+    """
+    roles: dict[str, GivenModel] = msgspec.field(default_factory=dict)
+    """Models of roles that were given for this evaluation, instead of those in the run's spec."""
+
+    def bill_name(self, role: str) -> str:
+        """The name under which the requests of a role are counted: `judge`, or `judge=openai/gpt-x` if its model was
+        given for this evaluation. So the requests of different models are never added up at one price.
+        """
+        given = self.roles.get(role)
+        return role if given is None else f"{role}={'/'.join(filter(None, (given.provider, given.model)))}"
 
 
 FACTS: dict[str, type[msgspec.Struct]] = {

@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, judges_of, report_cells
+    from holdfast.report.anomalies import Anomalies, CellAnomalies, equal_answers
+    from holdfast.report.cells import (
+        CellReport,
+        Example,
+        PartialEvaluation,
+        RunReport,
+        ScorerReport,
+        judges_of,
+        report_cells,
+    )
     from holdfast.report.compare.comparison import (
         Adjustment,
+        CommonKeys,
         Comparison,
+        Observe,
         add_questions,
         adjust_p_values,
         compare_sides,
@@ -20,9 +31,23 @@ if TYPE_CHECKING:
         family_size,
     )
     from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
-    from holdfast.report.compare.leaderboard import Board, leaderboards
+    from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
+    from holdfast.report.compare.pairwise import (
+        PairwiseBoard,
+        PairwiseRule,
+        pairwise_boards,
+        pairwise_methods,
+        ranked_by_strength,
+    )
     from holdfast.report.compare.results import ComparisonResult, GateResult, LeaderboardResult
-    from holdfast.report.compare.sentences import comparison_sentences
+    from holdfast.report.compare.sentences import (
+        common_model,
+        comparison_method,
+        comparison_sentences,
+        comparison_title,
+        describe_boards,
+        overlap_line,
+    )
     from holdfast.report.compare.sides import (
         CellName,
         Measure,
@@ -43,13 +68,17 @@ if TYPE_CHECKING:
         sum_costs,
         total,
         unpriced_line,
+        used_dollars,
     )
+    from holdfast.report.examples import survey_answers
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
+    from holdfast.report.formats.html import RunOrigin, RunPage, shown_keys
     from holdfast.report.formats.lines import (
         EventLine,
         ExportLine,
         ScoreLine,
+        conversation_of,
         export_lines,
         score_lines,
         with_events,
@@ -57,9 +86,21 @@ if TYPE_CHECKING:
         write_jsonl,
     )
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
-    from holdfast.report.progress import jobs_text, progress_bar, progress_html, progress_line
+    from holdfast.report.lineage import (
+        LifeReport,
+        LineageReport,
+        SavedWork,
+        changed_fields,
+        lineage_report,
+        lineage_sentences,
+    )
+    from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
+    from holdfast.report.progress.lines import ProgressLayout, note_lines, plain_line
+    from holdfast.report.progress.page import progress_html
+    from holdfast.report.progress.view import ProgressTracker, ProgressView, jobs_text
     from holdfast.report.questions import (
         UNKNOWN,
+        MakeQuestion,
         Question,
         QuestionReader,
         column_kinds,
@@ -68,9 +109,14 @@ if TYPE_CHECKING:
         resolve_columns,
         value_text,
     )
-    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, nearest_key
+    from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
+        AttemptStory,
+        KeyRecords,
         KeyStory,
+        ScoreStory,
+        StepOutline,
+        StepStory,
         activity_of,
         attempts_of,
         collect,
@@ -93,6 +139,7 @@ if TYPE_CHECKING:
     from holdfast.report.text import (
         Grid,
         bar,
+        brief,
         content_text,
         count_of,
         counted,
@@ -101,6 +148,7 @@ if TYPE_CHECKING:
         dollars,
         first_line,
         format_interval,
+        format_mean,
         format_number,
         format_p,
         human_bytes,
@@ -116,37 +164,53 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "cells": "CellReport Example RunReport ScorerReport judges_of report_cells",
-            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line",
+            "anomalies": "Anomalies CellAnomalies equal_answers",
+            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
+            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
-                "Adjustment Comparison add_questions adjust_p_values compare_sides differing_scorers family_size"
+                "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
+                "differing_scorers family_size"
             ),
             "compare.gate": "GateRule GateVerdict judge_against judge_level",
-            "compare.leaderboard": "Board leaderboards",
+            "compare.leaderboard": "Board Ranked leaderboards",
+            "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
-            "compare.sentences": "comparison_sentences",
+            "compare.sentences": (
+                "common_model comparison_method comparison_sentences comparison_title describe_boards overlap_line"
+            ),
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
+            "examples": "survey_answers",
             "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
+            "formats.html": "RunOrigin RunPage shown_keys",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.lines": (
-                "EventLine ExportLine ScoreLine export_lines score_lines with_events write_csv write_jsonl"
+                "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events write_csv "
+                "write_jsonl"
             ),
-            "progress": "jobs_text progress_bar progress_html progress_line",
+            "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
+            "profile": "PHASES ProfileReport profile_lines profile_report",
+            "progress.lines": "ProgressLayout note_lines plain_line",
+            "progress.page": "progress_html",
+            "progress.view": "ProgressTracker ProgressView jobs_text",
             "questions": (
-                "UNKNOWN Question QuestionReader column_kinds parse_columns readable_input resolve_columns value_text"
+                "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
+                "resolve_columns value_text"
             ),
-            "selection": "KeyFilter PlannedKey choose find_planned nearest_key",
-            "story": "KeyStory activity_of attempts_of collect judgings_of scores_of",
+            "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
+            "story": (
+                "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
+                "judgings_of scores_of"
+            ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
                 "report_table retry_lines short tokens"
             ),
             "text": (
-                "Grid bar content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_number format_p human_bytes lines_of money "
+                "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
+                "format_interval format_mean format_number format_p human_bytes lines_of money "
                 "shortened status_text status_tone text_of without_scorer_name"
             ),
         },
@@ -155,12 +219,17 @@ else:  # hidden from type checkers, which would accept every misspelt name
 __all__ = [
     "FORMATS",
     "IMAGES",
+    "PHASES",
     "PLOT_KINDS",
     "UNKNOWN",
     "Adjustment",
+    "Anomalies",
+    "AttemptStory",
     "Board",
+    "CellAnomalies",
     "CellName",
     "CellReport",
+    "CommonKeys",
     "Comparison",
     "ComparisonResult",
     "Cost",
@@ -175,19 +244,38 @@ __all__ = [
     "GateVerdict",
     "Grid",
     "KeyFilter",
+    "KeyRecords",
     "KeyStory",
     "LeaderboardResult",
+    "LifeReport",
+    "LineageReport",
+    "MakeQuestion",
     "Measure",
+    "Observe",
     "OutputFormat",
+    "PairwiseBoard",
+    "PairwiseRule",
+    "PartialEvaluation",
     "PlannedKey",
     "Plot",
+    "ProfileReport",
+    "ProgressLayout",
+    "ProgressTracker",
+    "ProgressView",
     "Question",
     "QuestionReader",
+    "Ranked",
+    "RunOrigin",
+    "RunPage",
     "RunReport",
+    "SavedWork",
     "ScoreLine",
+    "ScoreStory",
     "ScorerReport",
     "Side",
     "SideAnswers",
+    "StepOutline",
+    "StepStory",
     "StoredSpec",
     "Table",
     "activity_of",
@@ -196,24 +284,32 @@ __all__ = [
     "anomaly_lines",
     "attempts_of",
     "bar",
+    "brief",
+    "changed_fields",
     "choose",
     "choose_measures",
     "collect",
     "collect_plot_data",
     "column_kinds",
+    "common_model",
     "compare_sides",
+    "comparison_method",
     "comparison_sentences",
+    "comparison_title",
     "content_text",
+    "conversation_of",
     "cost_lines",
     "cost_sentences",
     "cost_table",
     "count_of",
     "counted",
+    "describe_boards",
     "describe_methods",
     "describe_missing",
     "differing_scorers",
     "dollars",
     "duration",
+    "equal_answers",
     "export_lines",
     "failure_lines",
     "family_size",
@@ -222,6 +318,7 @@ __all__ = [
     "find_planned",
     "first_line",
     "format_interval",
+    "format_mean",
     "format_number",
     "format_p",
     "formats_of",
@@ -232,19 +329,28 @@ __all__ = [
     "judge_level",
     "judges_of",
     "judgings_of",
+    "key_at",
     "leaderboards",
     "left_out_lines",
+    "lineage_report",
+    "lineage_sentences",
     "lines_of",
     "marked_lines",
     "money",
     "nearest_key",
+    "note_lines",
+    "overlap_line",
     "pairs_between",
     "pairs_within",
+    "pairwise_boards",
+    "pairwise_methods",
     "parse_columns",
+    "plain_line",
     "planned_plots",
-    "progress_bar",
+    "profile_lines",
+    "profile_report",
     "progress_html",
-    "progress_line",
+    "ranked_by_strength",
     "readable_input",
     "report_cells",
     "report_table",
@@ -256,15 +362,18 @@ __all__ = [
     "scores_of",
     "short",
     "shortened",
+    "shown_keys",
     "sides_in",
     "sides_of",
     "status_text",
     "status_tone",
     "sum_costs",
+    "survey_answers",
     "text_of",
     "tokens",
     "total",
     "unpriced_line",
+    "used_dollars",
     "value_text",
     "with_events",
     "without_scorer_name",

@@ -68,6 +68,21 @@ class Anomalies:
         self._equal: tuple[Mapping[int, AnswerRow], frozenset[int]] = ({}, frozenset())
         """The rows of the page that was looked at last, and the ordinals of equal answers in it."""
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Those that the spec enables."""
+        return self._kinds
+
+    @property
+    def across(self) -> Sequence[CellAnomalies]:
+        """Cells with anomalies that show only across answers."""
+        return self._across
+
+    @property
+    def differing(self) -> Mapping[str, Bits]:
+        """By scorer: answers that it scored otherwise than an equal answer to the same sample."""
+        return self._differing
+
     def of(self, row: AnswerRow) -> dict[str, str]:
         """The anomalies of one answer: the reason by kind."""
         if row.status != "finished" or not self._kinds:
@@ -126,10 +141,15 @@ class Anomalies:
             return False
         rows = self._index.rows_around(row.o)
         if rows is not self._equal[0]:
-            finished = [each for each in rows.values() if each.status == "finished"]
-            same = (every for every in repeated(finished) if len({each.said for each in every}) == 1)
-            self._equal = (rows, frozenset(each.o for every in same for each in every))
+            self._equal = (rows, equal_answers(rows))
         return row.o in self._equal[1]
+
+
+def equal_answers(rows: Mapping[int, AnswerRow]) -> frozenset[int]:
+    """The ordinals of answers that are equal in all repeats of their sample. `rows`: of a page of the index."""
+    finished = [each for each in rows.values() if each.status == "finished"]
+    same = (every for every in repeated(finished) if len({each.said for each in every}) == 1)
+    return frozenset(each.o for every in same for each in every)
 
 
 def unlooked(index: Index) -> int:

@@ -151,6 +151,11 @@ class ScorerReport(msgspec.Struct, frozen=True):
     is_declared: bool = False
     """Whether the scorer declares its scale. If not: `bool` if all values are bools, else any number."""
 
+    def scale_of(self, row: str) -> Scale:
+        """Of one of its table rows: `rubric`, or `rubric pass@2`, whose values are chances."""
+        by_name = {f"{self.scorer} {each.reducer}": each.scale for each in self.reduced}
+        return by_name.get(row, self.scale)
+
 
 class CellReport(msgspec.Struct, frozen=True):
     """One task with one model."""
@@ -183,6 +188,15 @@ class CellReport(msgspec.Struct, frozen=True):
     """A sentence, if the spec names a group column but the rows cannot be read. Then each sample is its own group."""
 
 
+class PartialEvaluation(msgspec.Struct, frozen=True):
+    """An evaluation in which only chosen answers are scored. `chosen`: how, as options of `score`."""
+
+    scored: int
+    answers: int
+    """How many answers the run has."""
+    chosen: tuple[str, ...] = ()
+
+
 class RunReport(msgspec.Struct, frozen=True):
     """The report of a whole run. Prints as a table, also in a notebook."""
 
@@ -207,6 +221,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """What is missing or changed in the run's files, one sentence each."""
     worked_seconds: float = 0.0
     """Wall time: how long processes worked on the run. The seconds of cells are sums over samples that overlap."""
+    partial: PartialEvaluation | None = None
+    """None: the evaluation is for all answers."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (
@@ -413,7 +429,7 @@ def _reduce(selected: CellAnswers, how: Reduction, parts: Sequence[ReducedTotals
     summary = summarise_sums(sums, scale=scale, answers=numbers * selected.reducing.repeats)
     summary = with_counts(summary, numbers, sum(each.groups for each in sums))
     bounds = bounds_of(math.fsum(each.total for each in sums), numbers, no_value, scale)
-    return Reduced(how.label, summary, no_value, labels, bounds)
+    return Reduced(how.label, summary, no_value, labels, bounds, scale)
 
 
 def _merge_labels(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

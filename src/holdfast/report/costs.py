@@ -13,7 +13,7 @@ from holdfast.errors import FormatError
 from holdfast.records import Bill, Usage, cell_names
 from holdfast.report.text import dollars
 from holdfast.spec import Counts, Price
-from holdfast.state import Story
+from holdfast.state import Story, role_prices
 
 Prices = Mapping[str, Price | None]
 
@@ -84,6 +84,7 @@ class CostLine(msgspec.Struct, frozen=True):
     task: str
     model: str
     role: str
+    """The name of the role; `judge=openai/gpt-x` for a model that was given for an evaluation with `score --role`."""
     requests: int
     """HTTP requests sent, including retries."""
     usage: Usage
@@ -130,12 +131,13 @@ class CostReport(msgspec.Struct, frozen=True):
 
 def cost_lines(story: Story, finished: Mapping[tuple[str, str], int]) -> list[CostLine]:
     """In the order of the cells. `finished`: the number of answers by task and model."""
-    spec = StoredSpec.of(story.spec)
+    spec, roles = StoredSpec.of(story.spec), role_prices(story)
     found: dict[tuple[str, str, str], CostLine] = {}
     for cell, bills in story.bills.items():
         task, model = cell_names(cell)
+        prices = {**spec.prices(model), **roles}
         for role, bill in bills.items():
-            price = spec.prices(model).get(role)
+            price = prices.get(role)
             name = f"{role} (a role)" if role else model
             found[task, model, role] = CostLine(
                 task=task,

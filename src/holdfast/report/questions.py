@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, JournalError, UsageError
-from holdfast.plan import DataLine, DataRow, PlanLine, data_rows, planned_lines, rows_of
+from holdfast.plan import DataLine, DataRow, PlanLine, data_lines_at, data_rows, planned_lines, rows_of
 from holdfast.records import Cell, Message, Row
 from holdfast.report.text import text_of
 from holdfast.spec import nearest
@@ -23,7 +23,7 @@ _PREFIX = "row."
 _UNREADABLE = (OSError, JournalError, ValueError, RecursionError)
 """Errors of a file that is damaged, or that Holdfast did not write."""
 _row = msgspec.json.Decoder(Row | None)
-_Make = Callable[[DataRow], "Question"]
+MakeQuestion = Callable[[DataRow], "Question"]
 
 
 class _StoredDataset(msgspec.Struct, frozen=True):
@@ -69,19 +69,30 @@ class QuestionReader:
 
     def planned(self, cells: Sequence[Cell]) -> "PlannedQuestions":
         """For reading beside the plan of these cells."""
-        return PlannedQuestions(self._run, [(cell, self._maker(cell.task)) for cell in cells] if self._records else [])
+        return PlannedQuestions(self._run, [(cell, self.maker(cell.task)) for cell in cells] if self._records else [])
 
     def of(self, task: str, line: DataLine | None) -> Question:
         """The question of one stored row of a task."""
         if line is None:
             return UNKNOWN
-        return self._maker(task)(DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
+        return self.maker(task)(DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
+
+    def at(self, cells: Sequence[Cell], ordinals: Collection[int]) -> dict[int, Question]:
+        """The questions of a few keys, by ordinal; without those that cannot be read. Reads only their rows."""
+        found: dict[int, Question] = {}
+        makers: dict[str, MakeQuestion] = {}
+        with contextlib.suppress(*_UNREADABLE):
+            for o, cell, line in data_lines_at(self._run, cells, ordinals) if self._records else ():
+                if cell.task not in makers:
+                    makers[cell.task] = self.maker(cell.task)
+                found[o] = makers[cell.task](DataRow(line.r, line.id, _row.decode(line.row), line.i, line.t))
+        return found
 
     def find(self, cells: Sequence[Cell], task: str, ids: Collection[str]) -> dict[str, Question]:
         """The questions of some samples of a task, by id; without those that cannot be read."""
         found: dict[str, Question] = {}
         wanted = set(ids) if self._records else set()
-        make = self._maker(task)
+        make = self.maker(task)
         for cell in (cell for cell in cells if cell.task == task):
             if not wanted:
                 break
@@ -96,7 +107,8 @@ class QuestionReader:
                             break
         return found
 
-    def _maker(self, task: str) -> _Make:
+    def maker(self, task: str) -> "MakeQuestion":
+        """A function that makes the questions of a task from its rows."""
         columns, render = self._columns, self._renderer(task)
         is_all = ALL in columns
 
@@ -141,7 +153,7 @@ class QuestionReader:
 class PlannedQuestions:
     """The questions of keys in plan order. It reads forward only."""
 
-    def __init__(self, run: str, cells: Sequence[tuple[Cell, _Make]]) -> None:
+    def __init__(self, run: str, cells: Sequence[tuple[Cell, MakeQuestion]]) -> None:
         self._run = run
         self._left = iter(cells)
         self._end = 0
@@ -149,7 +161,7 @@ class PlannedQuestions:
         self._number = 0
         self._found = UNKNOWN
         self._rows: _RowCursor | None = None
-        self._make: _Make = lambda row: UNKNOWN
+        self._make: MakeQuestion = lambda row: UNKNOWN
 
     def of(self, line: PlanLine) -> Question:
         if line.o >= self._end:

@@ -23,7 +23,7 @@ from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.spec import Reduction
-from holdfast.stats import BOOL, LEVEL, Scale, Summary
+from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary
 
 _NAME_MAX = 80
 """Longer values are replaced by a digest: a column may hold the passage itself."""
@@ -36,7 +36,7 @@ class SampleGroups:
     def __init__(self, run: str, spec: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         self.unknown: dict[str, str] = {}
         """A sentence for each task whose groups are unknown."""
-        columns = {str(task.get("name")): task.get("dataset", {}).get("group") for task in spec.get("tasks", ())}
+        columns = group_columns(spec)
         known: dict[str, str] = {}
         found: list[tuple[Cell, list[str]]] = []
         for cell in cells:
@@ -59,6 +59,11 @@ class SampleGroups:
         while self._next is not None and self._next[0] < o:
             self._next = next(self._left, None)
         return self._next[1] if self._next is not None and self._next[0] == o else ""
+
+
+def group_columns(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The group column of each task of a stored spec; None without one."""
+    return {str(task.get("name")): task.get("dataset", {}).get("group") for task in spec.get("tasks", ())}
 
 
 def member_of(sample_id: str, group: str) -> Hashable:
@@ -118,6 +123,7 @@ class Reduced(msgspec.Struct, frozen=True):
     labels: dict[str, int] = msgspec.field(default_factory=dict)
     bounds: tuple[float, float] | None = None
     """The mean if all samples without a value had the lowest, or the highest; None if none is missing, or unknown."""
+    scale: Scale = NUMBER
 
 
 def reduced_scale(how: Reduction, scale: Scale) -> Scale:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan import DataLine, find_data_line, find_planned_line, planned_lines
+from holdfast.plan import DataLine, find_data_line, find_planned_line, planned_line_at, planned_lines
 from holdfast.records import Cell, Row, parse_key
 from holdfast.report.formats.lines import ExportLine
 from holdfast.score import as_number
@@ -84,6 +84,13 @@ def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None
             data = find_data_line(run, cell, line.r)
             return PlannedKey(line.k, line.o, None if data is None else _row.decode(data.row), data)
     return None
+
+
+def key_at(run: str, cells: Sequence[Cell], o: int) -> str:
+    """The key of an ordinal; empty if the plan has none."""
+    cell = next((cell for cell in cells if cell.first <= o < cell.first + cell.count), None)
+    line = None if cell is None else planned_line_at(run, cell, o)
+    return "" if line is None else line.k
 
 
 def nearest_key(run: str, cells: Sequence[Cell], key: str) -> str:

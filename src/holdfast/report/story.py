@@ -4,17 +4,20 @@ It contains only recorded facts. A step is `replayed` if it was recorded before 
 began, otherwise `live`. Orphaned steps (recorded, but not requested again after a resume) are only counted per
 attempt, so a single step cannot be marked as orphaned. The structs are what `show RUN KEY --json` prints: fields are
 only ever added.
+
+A sample may have many thousands of steps. `KeyRecords` without texts is an outline of all; `with_texts` adds a part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.journal import Entry, InFlight
+from holdfast.journal import Entry, InFlight, Position
 from holdfast.records import (
     Answer,
+    Count,
     FactDecoder,
     Failure,
     FileChanges,
@@ -25,9 +28,11 @@ from holdfast.records import (
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    Seconds,
     Spent,
     Step,
     StepStarted,
+    Timing,
     ToolCall,
     Usage,
 )
@@ -35,6 +40,7 @@ from holdfast.spec import Price
 from holdfast.state import RecordHandlers
 
 _step = FactDecoder(Step)
+_STEP = "step"
 _started = FactDecoder(StepStarted)
 _finished = FactDecoder(SampleFinished)
 _failed = FactDecoder(SampleFailed)
@@ -42,6 +48,48 @@ _score = FactDecoder(ScoreGiven)
 _resumed = FactDecoder(RunResumed)
 _RUN_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
 _KEY_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
+
+
+class _RequestOutline(msgspec.Struct, frozen=True, gc=False):
+    role: str = ""
+    params_of: Count = 0
+    tools_of: Count = 0
+
+
+class _CallOutline(msgspec.Struct, frozen=True, gc=False):
+    tool: str
+
+
+class _AnswerOutline(msgspec.Struct, frozen=True, gc=False):
+    usage: Usage = Usage()
+
+
+class _FailureOutline(msgspec.Struct, frozen=True, gc=False):
+    kind: str
+
+
+class StepOutline(msgspec.Struct, frozen=True, gc=False):
+    """A step without its texts: decoding skips them."""
+
+    scope: str
+    q: str
+    c: Count = 0
+    kind: str = "generate"
+    asked: _RequestOutline | None = None
+    called: _CallOutline | None = None
+    answer: _AnswerOutline | None = None
+    failure: _FailureOutline | None = None
+    cancelled: bool = False
+    seconds: Seconds = 0.0
+    timing: Timing | None = None
+    tries: Count = 1
+    batch: str = ""
+    origin: Count = 0
+
+    @property
+    def usage(self) -> Usage:
+        """As `Step.usage`."""
+        return Usage() if self.answer is None else self.answer.usage.of_one(bool(self.batch))
 
 
 class StepStory(msgspec.Struct, frozen=True):
@@ -81,6 +129,8 @@ class StepStory(msgspec.Struct, frozen=True):
     """The model's reasoning, if its server returns it."""
     raw: Any = None
     """The server's response body, with `record_raw`."""
+    timing: Timing | None = None
+    """Where the time of a model request went."""
 
 
 class BegunStory(msgspec.Struct, frozen=True):
@@ -159,6 +209,8 @@ class ScoreStory(msgspec.Struct, frozen=True):
     """A later score set by hand replaces it."""
     taken: str = ""
     """The evaluation that it was copied from."""
+    n: int = 0
+    """The number of its record."""
 
 
 class KeyStory(msgspec.Struct, frozen=True):
@@ -190,6 +242,8 @@ class KeyStory(msgspec.Struct, frozen=True):
     target: Any = None
     prompt: str | None = None
     """The last user message of the task's prompt, rendered."""
+    answered: int = 0
+    """The number of the record with the answer."""
 
     def __str__(self) -> str:
         from holdfast.report.story_lines import story_lines
@@ -205,15 +259,24 @@ class KeyStory(msgspec.Struct, frozen=True):
 
 
 class KeyRecords(msgspec.Struct):
-    """Every record of one key, in journal order."""
+    """Every record of one key, in journal order. With `texts`, all steps are `Step`; otherwise `with_texts` gives some
+    of them their texts.
+    """
 
-    steps: list[tuple[int, str, int, Step]] = msgspec.field(default_factory=list)
+    steps: list[tuple[int, str, int, Step | StepOutline]] = msgspec.field(default_factory=list)
     """n, at, process, step. Processes that worked on the run are numbered from 1."""
     ends: list[tuple[int, str, int, SampleFinished | SampleFailed]] = msgspec.field(default_factory=list)
-    scores: list[tuple[str, int, ScoreGiven]] = msgspec.field(default_factory=list)
+    scores: list[tuple[int, str, int, ScoreGiven]] = msgspec.field(default_factory=list)
     begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
     begun_again: list[str] = msgspec.field(default_factory=list)
     """When later processes resumed the run."""
+    resumed: list[Position] = msgspec.field(default_factory=list)
+    """Where the records of these resumes are."""
+    texts: bool = True
+    places: list[tuple[Position, int]] = msgspec.field(default_factory=list)
+    """Where each step is, and its size in bytes."""
+    shown: frozenset[int] | None = None
+    """The numbers of the steps that stories list; None for all. Totals include every step."""
 
     @property
     def process(self) -> int:
@@ -227,7 +290,8 @@ class KeyRecords(msgspec.Struct):
 
     @_KEY_RECORDS.on("step")
     def _add_step(self, line: Line) -> None:
-        self.steps.append((line.n, line.at, self.process, _step.decode(line)))
+        step = _step.decode(line) if self.texts else _outline.decode(line)
+        self.steps.append((line.n, line.at, self.process, step))
 
     @_KEY_RECORDS.on("step.started")
     def _add_announcement(self, line: Line) -> None:
@@ -243,17 +307,44 @@ class KeyRecords(msgspec.Struct):
 
     @_KEY_RECORDS.on("score")
     def _add_score(self, line: Line) -> None:
-        self.scores.append((line.at, self.process, _score.decode(line)))
+        self.scores.append((line.n, line.at, self.process, _score.decode(line)))
 
     @property
     def finished(self) -> tuple[int, SampleFinished] | None:
         """The answer that counts, which is the first, with its record number."""
         return next(((n, end) for n, _, _, end in self.ends if isinstance(end, SampleFinished)), None)
 
+    @property
+    def first_request(self) -> list[Message]:
+        """The messages of the first request; empty if there is none, or if its texts were not read."""
+        steps = (step for *_, step in self.steps if step.scope.startswith("solve/"))
+        first = next(steps, None)
+        return first.asked.new if isinstance(first, Step) and first.asked is not None else []
 
-def collect(entries: Iterable[object], key: str) -> KeyRecords:
-    """Collect one key's records from a journal that is read in order."""
-    found = KeyRecords()
+    def with_texts(self, shown: Iterable[int], read: Callable[[Position], object]) -> "KeyRecords":
+        """A copy that lists only these steps, with their texts. `read` gets a record from the journal. Also reads the
+        first step, and the steps that hold the parameters and tools of these.
+        """
+        at = {n: number for number, (n, *_) in enumerate(self.steps)}
+        chosen = frozenset(each for each in shown if each in at)
+        asked = [self.steps[at[n]][3].asked for n in chosen]
+        needed = {number for each in asked if each is not None for number in (each.params_of, each.tools_of)}
+        first = next((n for n, _, _, step in self.steps if step.scope.startswith("solve/")), 0)
+        steps = list(self.steps)
+        for n in sorted((chosen | needed | {first}) & at.keys()):
+            _, when, process, step = steps[at[n]]
+            entry = read(self.places[at[n]][0]) if isinstance(step, StepOutline) else None
+            if isinstance(entry, Entry) and (entry.line.n, entry.line.t) == (n, _STEP):
+                steps[at[n]] = (n, when, process, _step.decode(entry.line))
+        return msgspec.structs.replace(self, steps=steps, shown=chosen)
+
+
+_outline = FactDecoder(StepOutline)
+
+
+def collect(entries: Iterable[object], key: str, found: KeyRecords | None = None) -> KeyRecords:
+    """Collect one key's records from a journal that is read in order. `found`: add to these."""
+    found = KeyRecords() if found is None else found
     for each in entries:
         if not isinstance(each, Entry):
             continue
@@ -261,6 +352,11 @@ def collect(entries: Iterable[object], key: str) -> KeyRecords:
         handler = _KEY_RECORDS.get(line.t) if line.k == key else _RUN_RECORDS.get(line.t)
         if handler is not None:
             handler(found, line)
+            position = Position(line.n, each.segment, each.offset)
+            if line.t == _STEP:
+                found.places.append((position, each.end - each.offset))
+            elif len(found.resumed) < len(found.begun_again):
+                found.resumed.append(position)
     return found
 
 
@@ -289,20 +385,26 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
 
 
 def judgings_of(
-    found: KeyRecords, prices: Mapping[str, Price | None], names: Mapping[str, str]
+    found: KeyRecords,
+    prices: Mapping[str, Price | None],
+    names: Mapping[str, str],
+    given: Mapping[str, Mapping[str, Price | None]] | None = None,
 ) -> tuple[JudgingStory, ...]:
-    """Scoring attempts in the order in which they began. `names`: of evaluations, by id."""
+    """Scoring attempts in the order in which they began. `names`: of evaluations, by id. `given`: by evaluation, the
+    prices of models that were given for it.
+    """
     stories = []
     for what, evaluation, number in _scopes(found):
         if what != "score":
             continue
-        ends = [each for each in found.scores if each[2].evaluation == evaluation and each[2].last]
-        at, last, data = ends[number - 1] if number <= len(ends) else ("", found.process, None)
+        ends = [each for each in found.scores if each[3].evaluation == evaluation and each[3].last]
+        _, at, last, data = ends[number - 1] if number <= len(ends) else (0, "", found.process, None)
         blank = AttemptStory(
             number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
         )
         spent = None if data is None else data.spent
-        story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, prices)
+        own = {**prices, **(given or {}).get(evaluation, {})}
+        story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, own)
         named = names.get(evaluation, "")
         stories.append(JudgingStory(evaluation, named, msgspec.structs.replace(story, spent=spent)))
     return tuple(stories)
@@ -313,7 +415,7 @@ def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
     counts = found.finished[0] if found.finished else 0
     last = {(each.evaluation, each.of, each.scorer): each for *_, each in found.scores if each.author}
     stories: list[tuple[bool, ScoreStory]] = []
-    for at, _, score in found.scores:
+    for n, at, _, score in found.scores:
         is_here = score.evaluation == evaluation and score.of == counts
         replaced = last.get((score.evaluation, score.of, score.scorer), score) is not score
         story = ScoreStory(
@@ -328,6 +430,7 @@ def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
             author=score.author,
             replaced=replaced,
             taken=score.taken,
+            n=n,
         )
         stories.append((is_here, story))
     stories.sort(key=lambda each: (each[0], bool(each[1].author)))
@@ -382,42 +485,48 @@ def call_name(call: Any) -> str:
 def _with_steps(
     story: AttemptStory, scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]
 ) -> AttemptStory:
-    """The attempt with all steps of its scope. `last`: the process that ended it."""
-    steps = tuple(_step_stories(scope, found, last, prices))
+    """The attempt with the steps of its scope. `last`: the process that ended it."""
+    every = [(at, step) for _, at, _, step in found.steps if step.scope == scope]
     # Announced calls without a step that records their result, as a resume determines them.
-    done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
+    done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled} if found.begun else set()
     begun = [
         BegunStory(n, at, process, started.called)
         for n, at, process, started in found.begun
         if started.scope == scope and (started.scope, started.q, started.c) not in done
     ]
-    priced = [step.dollars for step in steps if step.dollars is not None]
+    priced = [each for each in (_dollars_of(step, prices) for _, step in every) if each is not None]
     return msgspec.structs.replace(
         story,
-        began=min((step.at for step in steps), default=story.ended),
-        steps=steps,
-        turns=max((step.turn for step in steps), default=0),
-        usage=sum((step.usage for step in steps), Usage()),
+        began=min((at for at, _ in every), default=story.ended),
+        steps=tuple(_step_stories(scope, found, last, prices)),
+        turns=sum(step.kind == "generate" for _, step in every),
+        usage=sum((step.answer.usage for _, step in every if step.answer is not None), Usage()),
         dollars=sum(priced) if priced else None,
         begun=tuple(begun),
     )
 
 
+def _dollars_of(step: Step | StepOutline, prices: Mapping[str, Price | None]) -> float | None:
+    price = prices.get(step.asked.role if step.asked else "") if step.answer is not None else None
+    return None if price is None else price.dollars(step.usage)
+
+
 def _step_stories(scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
-    requests = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
+    requests = {n: step.asked for n, _, _, step in found.steps if isinstance(step, Step) and step.asked is not None}
     turn = 0
     for n, at, process, step in found.steps:
         if step.scope != scope:
             continue
         turn += step.kind == "generate"
+        if not isinstance(step, Step) or not (found.shown is None or n in found.shown):
+            continue
         asked = requests[n].filled(requests) if n in requests else None
-        answer, role = step.answer, asked.role if asked else ""
-        price = prices.get(role) if answer is not None else None
+        answer = step.answer
         yield StepStory(
             n=n,
             at=at,
             how="taken over" if step.origin else "replayed" if process < last else "live",
-            role=role,
+            role=asked.role if asked else "",
             kept=asked.keep if asked else 0,
             after=asked.after if asked else 0,
             messages=asked.new if asked else [],
@@ -437,9 +546,10 @@ def _step_stories(scope: str, found: KeyRecords, last: int, prices: Mapping[str,
             files=step.files,
             turn=turn,
             process=process,
-            dollars=None if price is None else price.dollars(step.usage),
+            dollars=_dollars_of(step, prices),
             reasoning=answer.reasoning if answer else "",
             raw=answer.raw if answer else None,
+            timing=step.timing,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.printable import one_line
-from holdfast.records import Failure, FileChanges, with_strings
+from holdfast.records import Failure, FileChanges, Message, with_strings
 from holdfast.report.questions import value_text
 from holdfast.report.story import AttemptStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
@@ -207,9 +207,7 @@ def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterat
 
 def _new_messages(step: StepStory, results: Sequence[str], options: _Options) -> Iterator[Line]:
     """New messages of a request, without tool results that were shown above."""
-    shown = {*results, *(f"error: {each}" for each in results)}
-    answers = [message for message in step.messages if message.get("role") == "tool"]
-    known = [each for each in answers if isinstance(each.get("content"), str) and each["content"] in shown]
+    known = _repeated(step.messages, results)
     kept = f"{counted(step.kept, 'message')} as before (of record {step.after})" if step.kept else ""
     above = f"{counted(len(known), 'result')} of the calls above" if known else ""
     if kept or above:
@@ -220,6 +218,17 @@ def _new_messages(step: StepStory, results: Sequence[str], options: _Options) ->
             yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
             for call in message.get("tool_calls") or ():
                 yield from _text(f"[tool call] {_called(call)}", 4, options)
+
+
+def repeated_results(messages: Sequence[Message], calls: Sequence[StepStory]) -> list[Message]:
+    """The messages of a request that only repeat the results of the calls before it."""
+    return _repeated(messages, list(map(_result, calls)))
+
+
+def _repeated(messages: Sequence[Message], results: Sequence[str]) -> list[Message]:
+    shown = {*results, *(f"error: {each}" for each in results)}
+    answers = [message for message in messages if message.get("role") == "tool"]
+    return [each for each in answers if isinstance(each.get("content"), str) and each["content"] in shown]
 
 
 def _result(step: StepStory) -> str:

@@ -26,6 +26,7 @@ from holdfast.report.text import (
     dollars,
     first_line,
     format_interval,
+    format_mean,
     format_number,
     status_text,
     status_tone,
@@ -166,25 +167,51 @@ def notice_lines(report: RunReport) -> Iterator[str]:
     if len(report.evaluations) > 1:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
+    yield from partial_lines(report)
+
+
+def partial_lines(report: RunReport) -> Iterator[str]:
+    """How much of the run a partial evaluation covers, or that there are only partial ones."""
+    if report.partial is not None:
+        count = f"only {report.partial.scored} of {report.partial.answers} answers are scored in this evaluation"
+        chosen = f" (chosen with {'; '.join(report.partial.chosen)})" if report.partial.chosen else ""
+        rest = "to score the rest, repeat the command without --limit, --sample and --wrong"
+        yield f"partial: {count}{chosen}; {rest}"
+    elif report.evaluations and not report.evaluation:
+        names = ", ".join(report.evaluations)
+        yield f"no scores are shown, because only chosen answers are scored; see --evaluation {names}"
 
 
 def result_sentences(report: RunReport, command: Command | None = None) -> Iterator[str]:
-    """One sentence per task and scorer: the mean of each model, in percent if it is a share. With several models, also
-    which command shows whether they differ.
-    """
+    """The sentences about scores; with several models, also which command shows whether they differ."""
+    yield from score_sentences(report)
+    names = [(cell.task, each.scorer) for cell in report.cells for each in _results(cell)]
+    if len(set(names)) < len(names):
+        options = ("--evaluation", report.evaluation) if report.partial is not None else ()
+        plain = " ".join(("holdfast compare", report.run_id, *options))
+        compare = command("compare", *options) if command is not None else plain
+        yield f"to see whether the models differ: {compare}"
+
+
+def score_sentences(report: RunReport) -> Iterator[str]:
+    """One sentence per task and scorer: the mean of each model, in percent if it is a share."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell in report.cells:
-        parts = tuple(f"{each.scorer}." for each in cell.scorers)  # a judge's vote is part of its panel's row
-        for each in cell.scorers:
-            if each.plain and each.summary.mean is not None and not each.scorer.startswith(parts):
-                found.setdefault((cell.task, each.scorer), []).append(f"{cell.model} {_result(each)}")
-    several = any(len(models) > 1 for models in found.values())
+        for each in _results(cell):
+            found.setdefault((cell.task, each.scorer), []).append(f"{cell.model} {_result(each)}")
     for (task, scorer), models in list(found.items())[:_SENTENCES_MAX]:
         more = f" and {len(models) - _MODELS_MAX} more" if len(models) > _MODELS_MAX else ""
         yield f"{task}, {scorer}: {'; '.join(models[:_MODELS_MAX])}{more}"
-    if several:
-        compare = command("compare") if command is not None else f"holdfast compare {report.run_id}"
-        yield f"to see whether the models differ: {compare}"
+
+
+def _results(cell: CellReport) -> list[ScorerReport]:
+    """The scorers that a sentence is about. A judge's vote is part of its panel's row."""
+    parts = tuple(f"{each.scorer}." for each in cell.scorers)
+    return [
+        each
+        for each in cell.scorers
+        if each.plain and each.summary.mean is not None and not each.scorer.startswith(parts)
+    ]
 
 
 def _result(scorer: ScorerReport) -> str:
@@ -334,9 +361,18 @@ def cost_sentences(cost: Cost) -> Iterator[str]:
 
 
 def speed_lines(report: RunReport) -> Iterator[str]:
-    """The wall time, and one line per model, without judges that only other evaluations used."""
+    """The wall time, and one line per model."""
+    yield from wall_time_lines(report)
+    yield from request_lines(report)
+
+
+def wall_time_lines(report: RunReport) -> Iterator[str]:
     if report.worked_seconds:
         yield f"wall time: {duration(report.worked_seconds)} over all sessions"
+
+
+def request_lines(report: RunReport) -> Iterator[str]:
+    """How long the requests of each model take, without judges that only other evaluations used."""
     for model in report.models:
         request = model.phases["request"]
         if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):
@@ -381,11 +417,12 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     missing = (str(scorer.no_score), str(scorer.failures))
     for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
+        scale = scorer.scale_of(name)
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
         numbers = (shown, "", "", str(sum(labels.values())))
         if summary.mean is not None:
             error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
-            numbers = (format_number(summary.mean), error, format_interval(summary), count_of(summary))
+            numbers = (format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary))
         yield name, (*numbers, *(("", "") if index else missing))
 
 

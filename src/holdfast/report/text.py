@@ -21,7 +21,7 @@ from holdfast.printable import clean, one_line
 from holdfast.records import parse_reference
 
 if TYPE_CHECKING:
-    from holdfast.stats import Summary
+    from holdfast.stats import Scale, Summary
 
 
 _SHORT_WIDTH = 100
@@ -69,6 +69,14 @@ def format_number(value: float | None, sign: str = "") -> str:
     if value == 0 or value != value or 0.0005 <= abs(value) < 1e5:
         return f"{value or 0.0:{sign}.4f}"  # without the sign of -0.0
     return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
+
+
+def format_mean(value: float | None, scale: "Scale") -> str:
+    """A mean; with its scale if that is not 0 to 1: `3.8000 (of 1 to 5)`."""
+    ends = (scale.lowest, scale.highest)
+    if value is None or scale.kind != "range" or ends == (0.0, 1.0):
+        return format_number(value)
+    return f"{format_number(value)} (of {scale.lowest:g} to {scale.highest:g})"
 
 
 def format_p(p: float | None, is_bound: bool) -> str:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.errors import UsageError
+from holdfast.errors import SpecError, UsageError
 from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Selection, nearest
 
 if TYPE_CHECKING:
     from holdfast.report import Plot, RunReport
+    from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
     from holdfast.runs.export import Export
@@ -43,6 +44,15 @@ class ChosenKeys(TypedDict, total=False):
     tasks: Sequence[str]
     models: Sequence[str]
     anomalies: Sequence[str]
+
+
+class ChosenAnswers(TypedDict, total=False):
+    """Which answers to score, and the models of the roles that judge them."""
+
+    limit: int | None
+    samples: Sequence[str]
+    wrong: bool
+    roles: Mapping[str, Any]
 
 
 class PlotChoice(msgspec.Struct, frozen=True):
@@ -181,31 +191,50 @@ class RunActions(OpenedRun):
         return _block(self.fork_async(id, spec=spec, changes=changes, trust=trust, quiet=quiet))
 
     async def score_async(
-        self, scorers: "Sequence[Entry] | Entry" = (), *, name: str = "", trust: bool = False
+        self,
+        scorers: "Sequence[Entry] | Entry" = (),
+        *,
+        name: str = "",
+        trust: bool = False,
+        **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """`score` without blocking the event loop."""
-        from holdfast.runs.scoring import require_scorers, resolve_scorers, score, with_scorers
+        from holdfast.runs.scoring import ScoreRequest, given_to_score, score
 
-        given = await self._given_with(None, _NOTHING, trust=trust)
         if callable(scorers) or isinstance(scorers, str | Mapping) or not isinstance(scorers, Sequence):
             scorers = [scorers]
-        if scorers:
-            given = with_scorers(given, await asyncio.to_thread(resolve_scorers, scorers))
-        require_scorers(self.place, given)
-        done = await score(given, self.place, name)
+        roles = chosen.pop("roles", {})
+        warn = logging.getLogger("holdfast").warning
+        with naming_parameters():
+            request = ScoreRequest(scorers, name, _answer_selection(chosen), roles)
+            given = await self._given_with(None, _NOTHING, trust=trust)
+            done = await score(await asyncio.to_thread(given_to_score, given, self.place, request), self.place, request)
         self.close()
+        if done.selected is not None and not done.selected.ordinals.count:
+            warn("%s: no answer is wrong by %s, so there is nothing to score", self.run_id, done.selected.judge)
+            return await asyncio.to_thread(_report, self.place, "")
         if done.left:
             why = f"stopped at a budget: {done.budget}" if done.budget else "call it again to continue"
-            logging.getLogger("holdfast").warning("%s: %d answers are not scored; %s", self.run_id, done.left, why)
+            warn("%s: %d answers are not scored; %s", self.run_id, done.left, why)
         return await asyncio.to_thread(_report, self.place, done.evaluation)
 
-    def score(self, scorers: "Sequence[Entry] | Entry" = (), *, name: str = "", trust: bool = False) -> "RunReport":
+    def score(
+        self,
+        scorers: "Sequence[Entry] | Entry" = (),
+        *,
+        name: str = "",
+        trust: bool = False,
+        **chosen: Unpack[ChosenAnswers],
+    ) -> "RunReport":
         """Score the saved answers again, as a new evaluation with this `name`, and return its report. No evaluated
         model is called; scorers that have not changed are not called either.
 
         `scorers`: names or mappings as in a spec, functions, or files (`my_scorers.py`); by default the run's own.
+        `roles={"judge": "openai/gpt-x"}` gives judges their models. To try a judge on a part of the answers: `limit=20`
+        (the first samples of each task), `samples=["s1"]`, `wrong=True` (answers below the best score of the first
+        scorer so far). The report of a part has `partial`. Scoring all later pays for none of these again.
         """
-        return _block(self.score_async(scorers, name=name, trust=trust))
+        return _block(self.score_async(scorers, name=name, trust=trust, **chosen))
 
     async def cancel_async(self) -> None:
         """`cancel` without blocking the event loop."""
@@ -357,9 +386,11 @@ class RunActions(OpenedRun):
 
 
 _OPTION = re.compile(
-    r"(?<![\w-])--(adjust|anomaly|at-least|baseline|confidence|grep|identical-passes|if-unsure|kind|margin|missing-max"
-    r"|model|scorer|status|tag|task)\b"
+    r"(?<![\w-])--(adjust|anomaly|at-least|baseline|confidence|grep|identical-passes|if-unsure|kind|limit|margin"
+    r"|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
 )
+_PARAMETERS = {"role": "roles", "sample": "samples"}
+_ROLE = re.compile(r"--role ([\w-]+)=([\w./-]+)")
 
 
 @contextlib.contextmanager
@@ -367,9 +398,10 @@ def naming_parameters() -> Iterator[None]:
     """Name parameters instead of the options of a command in errors: `at_least`, not `--at-least`."""
     try:
         yield
-    except UsageError as error:
-        text = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
-        raise UsageError(text) from None
+    except (UsageError, SpecError) as error:
+        text = _ROLE.sub(r"roles={'\1': '\2'}", str(error))
+        text = _OPTION.sub(lambda match: _PARAMETERS.get(match[1], match[1].replace("-", "_")), text)
+        raise (UsageError if isinstance(error, UsageError) else SpecError)(text) from None
 
 
 T = TypeVar("T")
@@ -389,6 +421,20 @@ def _report(place: RunLocation, evaluation: str) -> "RunReport":
 
     with Run(place, quiet=True) as run:
         return run.report(evaluation)
+
+
+def _answer_selection(chosen: ChosenAnswers) -> "AnswerSelection":
+    from holdfast.runs.execution.answer_selection import AnswerSelection
+
+    unknown = chosen.keys() - set(AnswerSelection.__struct_fields__)
+    if unknown:
+        raise TypeError(f"score() has no argument {min(unknown)!r}")
+    samples = chosen.get("samples", ())
+    if isinstance(samples, str):
+        raise UsageError("samples is a list of ids: samples=['s1']")
+    found = AnswerSelection(chosen.get("limit"), tuple(samples), chosen.get("wrong", False))
+    found.check()
+    return found
 
 
 def _export(place: RunLocation, export: "Export") -> None:

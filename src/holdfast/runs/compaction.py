@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import uuid
+from collections.abc import Collection
 
 import msgspec
 
@@ -69,13 +70,14 @@ def condense(run: str) -> None:
     new = os.path.join(run, "journal.condensed")
     shutil.rmtree(new, ignore_errors=True)
     make_folders(OS_DISK, new)
-    copy = _Copy(new, fold)
+    copy = _Copy(new, fold, judge_steps(run, fold))
     reader = Reader(journal_folder(run))
     copy.write(reader, msgspec.json.encode(profile))
     started = fold.story.started
     if started is not None:
         with contextlib.suppress(FormatError):  # a spec that cannot be read cannot be executed either
-            copy_trust(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
+            spec = read_stored_spec(fold.story.spec)
+            copy_trust(reader.uid, copy.uid, executed_by(spec, started.source, started.included))
     shutil.rmtree(journal_folder(run))
     for name in (START_FILE, LEASE):  # both describe the old journal
         remove_if_there(OS_DISK, os.path.join(run, name))
@@ -84,14 +86,23 @@ def condense(run: str) -> None:
     copy_start(run, copy.uid, Reader(journal_folder(run)).read())
 
 
+def judge_steps(run: str, fold: Fold) -> set[int]:
+    """Numbers of judge steps of answers that are not fully scored, in the current evaluation and in partial ones: the
+    next resume, or the next `score`, replays them.
+    """
+    others = (Fold(each).read(Reader(journal_folder(run)).read()) for each in fold.story.partial)
+    every = (judged for each in (fold, *others) for judged in each.judged.values())
+    return {position.n for judged in every for position in judged.steps}
+
+
 class _Copy:
     """Writes the new journal from its first segment, and seals each segment that is full."""
 
-    def __init__(self, folder: str, fold: Fold) -> None:
+    def __init__(self, folder: str, fold: Fold, judges: Collection[int]) -> None:
+        """`judges`: numbers of judge steps that are kept although their keys are finished."""
         self._folder = folder
         self._fold = fold
-        self._judges = {position.n for judged in fold.judged.values() for position in judged.steps}
-        """Numbers of judge steps of answers that are not fully scored: the next resume replays them."""
+        self._judges = judges
         self.uid = uuid.uuid4().hex
         self._seed = seed_of(self.uid)
         self._tip: Fence | None = None

@@ -240,11 +240,11 @@ class Fork:
         writer = await open_writer(self._building.folder, OpenRequest(uid))
         try:
             parent = self._parent.describe(self._steps)
-            where = self._given.where or self._parent.source
+            given = self._given if self._given.where else self._parent.with_sources(self._given)
             record = await asyncio.to_thread(
-                make_started_record, self._prepared, self._place, self._planned, where, parent
+                make_started_record, self._prepared, self._place, self._planned, given, parent
             )
-            await asyncio.to_thread(remember, uid, executed_by(self._prepared.spec, record.source))
+            await asyncio.to_thread(remember, uid, executed_by(self._prepared.spec, record.source, record.included))
             await writer.append(draft("run.started", record))
             start = Reader(self._building.journal, uid).read(live=True)
             await asyncio.to_thread(copy_start, self._building.folder, uid, start)
@@ -262,7 +262,7 @@ class Fork:
 
     def _plan(self) -> tuple[Prepared, WrittenPlan]:
         """Prepare the spec, and write the plan and the data into the hidden folder."""
-        with prefix_errors(self._given.where):
+        with prefix_errors(self._given):
             inputs = self._parent.inputs(self._given.spec)
             scorers = find_scorers(self._given)
             refuse_mixed_scales(self._given, scorers, self._parent.spec)
@@ -367,12 +367,20 @@ class _Parent:
         self._story, self._finished = fold.story, fold.finished.count
         require_started(place, fold)
         require_originals(place, self._story)  # records lost from its journal are only requested again
-        self.source = self._story.started.source if self._story.started else ""
         self.spec = read_stored_spec(self._story.spec)
         self._traces = KeyTraces(place.journal)
         self._intact: set[str] = set()
         self.lost: set[str] = set()
         """Paths of blobs that are missing or damaged."""
+
+    def with_sources(self, given: Given) -> Given:
+        """A spec without a file of its own: the user's modules are beside the files of the parent's spec."""
+        started = self._story.started
+        return (
+            given
+            if started is None
+            else msgspec.structs.replace(given, where=started.source, included=started.included)
+        )
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """The stored inputs of tasks, without those whose few-shot examples are selected differently in the fork."""

@@ -11,7 +11,7 @@ from holdfast.runs.execution.resume import Reading, read_story, stored_rows, sto
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, default_store, find_run, runs_in
 from holdfast.runs.store.trust import executed_by, require_trust
-from holdfast.spec import Selection, Spec, build_spec, change_spec, fill_environment, read_spec, select
+from holdfast.spec import Selection, SpecFile, change_spec, fill_environment, read_spec, resolve_file, select
 
 
 class Overrides(msgspec.Struct, frozen=True):
@@ -52,10 +52,11 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
     fold, uid = read_story(place)
     require_started(place, fold)
     if path is not None:
-        spec = load_spec(path, overrides)
-        return Given(spec, rows=stored_rows(place, fold, spec), where=path)
-    source = fold.story.started.source if fold.story.started else ""
-    require_trust(place, uid, executed_by(stored_spec(fold), source), given=overrides.trust)
+        given = load_given(path, overrides)
+        return msgspec.structs.replace(given, rows=stored_rows(place, fold, given.spec))
+    started = fold.story.started
+    source, included = (started.source, started.included) if started is not None else ("", ())
+    require_trust(place, uid, executed_by(stored_spec(fold), source, included), given=overrides.trust)
     for assignment in overrides.sets:
         if assignment.startswith("defaults."):
             raise SpecError(
@@ -63,17 +64,23 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
             )
     fill_environment(fold.story.spec, overrides.sets)
     spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
-    find_modules_beside(source, spec)
+    find_modules_beside(source, spec, included)
     return Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
 
 
-def load_spec(path: str, overrides: Overrides) -> Spec:
-    """Read a spec file, with the assignments and the selection of the caller applied."""
-    raw = read_spec(path)
-    fill_environment(raw, overrides.sets)
-    spec = select(build_spec(raw, path, overrides.sets), overrides.selection)
-    find_modules_beside(path, spec)
-    return spec
+def load_given(path: str, overrides: Overrides) -> Given:
+    """Read a spec file, with the assignments and the selection of the caller applied. A `.env` file provides values."""
+    file = read_spec(path)
+    fill_environment(file.raw, overrides.sets)
+    return resolve_spec_file(file, overrides)
+
+
+def resolve_spec_file(file: SpecFile, overrides: Overrides) -> Given:
+    """Apply the assignments and the selection of the caller to a spec file, and make its modules importable."""
+    resolved = resolve_file(file, overrides.sets)
+    spec = select(resolved.spec, overrides.selection)
+    find_modules_beside(file.path, spec, file.included)
+    return Given(spec, where=file.path, origins=file.origins, included=file.included, kept=resolved.kept)
 
 
 def left_without_failures(place: RunLocation) -> int | None:

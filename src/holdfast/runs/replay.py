@@ -40,7 +40,7 @@ class Replay(msgspec.Struct, frozen=True):
 def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
     """Find a key's row, solver and recorded steps. Needs no API keys and no scorers."""
     fold = Reading(place).fold
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         works = prepare(given.spec, given.rows, given.solvers, fold.story.inputs)
     try:
         parts = parse_key(key)

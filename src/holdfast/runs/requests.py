@@ -1,4 +1,4 @@
-"""Requests to a run, live or not: cancel, tune, tag, note, set a score.
+"""Requests to a run, live or not: cancel, tune, tag, note, set a score by hand.
 
 A journal has one writer: a live run writes tags and notes itself, on request. Without one, this process takes the lock.
 The functions block while they wait for a reply, and need a thread without a running event loop.
@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.errors import UsageError
+from holdfast.records import ScoreGiven
 from holdfast.runs.control import ControlRequest, make_control_record, send_control_request
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, stored_spec
 from holdfast.runs.execution.session import close_quietly
 from holdfast.runs.run import Run
+from holdfast.runs.scoring import Edit, edited
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.state import standing_of
@@ -40,6 +42,18 @@ def add_note(place: RunLocation, text: str) -> None:
     if not text.strip():
         raise UsageError("the note is empty: write holdfast note RUN TEXT")
     write_request(place, ControlRequest("note", text=text))
+
+
+def set_score(place: RunLocation, edit: Edit, *, quiet: bool = False) -> ScoreGiven:
+    """Set one score by hand and return what was recorded. `quiet`: issue no `DamageWarning`. Raises UsageError if the
+    run is a copy of a mirror, or if the edit is not possible.
+    """
+    if place.url:
+        raise UsageError(f"{place.run_id} is open as a copy from a mirror, which cannot change; restore it first")
+    with Run(place, quiet=quiet) as run:
+        score = edited(run, edit)
+    write_request(place, ControlRequest("score", key=edit.key, score=score))
+    return score
 
 
 def _send_to_live(place: RunLocation, request: ControlRequest) -> None:

@@ -6,7 +6,7 @@ here writes to the run's folder.
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -23,7 +23,10 @@ from holdfast.report import (
     EventLine,
     ExportLine,
     KeyFilter,
+    KeyRecords,
     KeyStory,
+    LineageReport,
+    PartialEvaluation,
     PlannedKey,
     Question,
     QuestionReader,
@@ -43,6 +46,7 @@ from holdfast.report import (
     find_planned,
     judges_of,
     judgings_of,
+    lineage_report,
     nearest_key,
     parse_columns,
     report_cells,
@@ -57,12 +61,11 @@ from holdfast.report import (
     with_events,
 )
 from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.formats.html import RunPage, failure_examples
 from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions
-from holdfast.runs.execution.provenance import origin_of
+from holdfast.runs.execution.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -76,15 +79,20 @@ from holdfast.runs.summary import (
     waiting_jobs,
 )
 from holdfast.score import scales_of
-from holdfast.spec import Reduction, stored_reductions
+from holdfast.spec import Price, Reduction, stored_reductions
 from holdfast.state import (
     Index,
+    Standing,
     example_value,
     recorded_answer,
     recorded_edits,
     recorded_scores,
+    role_prices,
     standing_of,
 )
+
+if TYPE_CHECKING:
+    from holdfast.report import RunPage
 
 
 class Run(RunActions):
@@ -136,17 +144,39 @@ class Run(RunActions):
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
 
-    def sheet(self, evaluation: str = "") -> RunPage:
-        """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
+    def lineage(self) -> LineageReport:
+        """Every process that worked on the run: how it began and ended, what it changed, what it did not pay again."""
+        status = self.status()
+        live = status[0] in ("running", "stalled")
+        return lineage_report(self._index, (self.run_id, self.place.experiment), status, live=live)
+
+    def spec_versions(self) -> list[SpecVersion]:
+        """Every spec that the run has had, the oldest first."""
+        return spec_versions(self._index.story)
+
+    def spec_text(self) -> str:
+        """The spec in force as YAML, with the history of the run as comments: the content of spec.yaml. Empty if the
+        run has not begun.
+        """
+        return spec_text(self.place, self._index.story) if self.has_begun else ""
+
+    def sheet(self, evaluation: str = "") -> "RunPage":
+        """The report with the additions of the HTML page: example answers and what they were asked, the cost of each
+        model, and the provenance of the run.
+        """
+        from holdfast.report import RunPage, shown_keys, survey_answers  # late: a page is rarely written
+
         report = self.report(evaluation)
-        origin = origin_of(self.place, self._index.story, report.evaluation)
-        keys = {key: parse_key(key) for key in failure_examples(report)}
+        with contextlib.closing(Reader(self.place.journal)) as reader:
+            answers = survey_answers(self._index, report, reader)
+        keys = {key: parse_key(key) for key in shown_keys(report, answers)}
         found = {
             task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
             for task in {each.task for each in keys.values()}
         }
         asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
-        return RunPage(report, tuple(self.cost_lines()), origin, asked)
+        origin = origin_of(self.place, self._index.story, report.evaluation)
+        return RunPage(report, tuple(self.cost_lines()), origin, answers, asked, self.holds_data())
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
         """Whether the values of each scorer are booleans, numbers or labels."""
@@ -201,9 +231,9 @@ class Run(RunActions):
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
         roles = story.spec.get("roles", {})
-        return (
-            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
-        )
+        every = story.evaluations[found].scorers if found else []
+        # The recorded judges count: `score --role` may have given others than the spec. 0.1.0 recorded none.
+        return [{**each, "judges": judges_of(each, {**roles, **(each.get("judges") or {})})} for each in every]
 
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
         """How the scores of the repeats of a sample are combined, by task."""
@@ -237,6 +267,22 @@ class Run(RunActions):
         story = self._index.story
         return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
+    def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:
+        """What a few keys were asked, by ordinal: fast also in a long plan. Otherwise as `questions`."""
+        story = self._index.story
+        return QuestionReader(self.place.folder, story.spec).at(story.cells, ordinals)
+
+    def answer_texts(self, ordinals: Collection[int]) -> dict[int, str]:
+        """The texts of a few answers, by ordinal; without keys that are not finished."""
+        return {o: text for o in sorted(ordinals) if (text := self._text_at(o)) is not None}
+
+    def _text_at(self, o: int) -> str | None:
+        if self._reader is None:
+            self._reader = Reader(self.place.journal)
+        row = self._index.row(o)
+        recorded = recorded_answer(self._reader, row) if row is not None else None
+        return recorded.answer.text if recorded is not None else None
+
     def sides(
         self, name: str, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
     ) -> dict[CellName, SideAnswers]:
@@ -250,17 +296,8 @@ class Run(RunActions):
         how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
         if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
             return sides_of(name, self.lines(evaluation, asked=False), how)
-        index, found = self._index, self._evaluation(evaluation) or self._index.story.evaluation
-        if self._reader is None:
-            self._reader = Reader(self.place.journal)
-        reader = self._reader
-
-        def read_text(o: int) -> str:
-            row = index.row(o)
-            recorded = recorded_answer(reader, row) if row is not None else None
-            return recorded.answer.text if recorded is not None else ""
-
-        return sides_in(name, index, found, how, read_text)
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        return sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.
@@ -298,9 +335,15 @@ class Run(RunActions):
                 begun=story.evaluated.get(each, ""),
                 counts=self._index.counts_of(each),
                 current=each == story.evaluation,
+                partial=each in story.partial,
+                finished=self._index.finished,
             )
             for each, started in story.evaluations.items()
         ]
+
+    def partial(self, evaluation: str = "") -> PartialEvaluation | None:
+        """How much an evaluation covers in which only chosen answers are scored; None if it is for all answers."""
+        return _partial_evaluation(self._index, self._evaluation(evaluation))
 
     def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
         """The scores of one answer in an evaluation (by default the newest); None if there is no answer."""
@@ -329,7 +372,18 @@ class Run(RunActions):
         with contextlib.closing(Reader(self.place.journal)) as reader:
             positions = self._index.positions(planned.o)
             found = collect((reader.record_at(each.segment, each.offset) for each in positions), key)
-        finished = found.finished
+        return self.story_of(planned, found, evaluation, standing)
+
+    def story_of(
+        self,
+        planned: PlannedKey,
+        found: KeyRecords,
+        evaluation: str,
+        standing: Standing,
+        latest: KeyRecords | None = None,
+    ) -> KeyStory:
+        """The history of a key from its records. `latest`: with the texts of its last steps, if `found` lacks them."""
+        key, finished = planned.key, found.finished
         prices = StoredSpec.of(self._index.story.spec).prices(parse_key(key).model)
         attempts = attempts_of(found, prices)
         row = self._index.row(planned.o)
@@ -339,7 +393,8 @@ class Run(RunActions):
             if lease is not None and not lease.scoring:
                 stalled = lease.stall.samples if lease.stall else []
                 listed = next((each for each in (*stalled, *lease.oldest) if each.key == key), None)
-                doing = activity_of(listed, attempts, standing.now, found.process)
+                recent = attempts if latest is None else attempts_of(latest, prices)
+                doing = activity_of(listed, recent, standing.now, found.process)
             text = str(doing or "the run is in progress; this sample has not begun, or is not among its oldest")
         chosen = self._evaluation(evaluation) or self._index.story.evaluation
         asked = QuestionReader(self.place.folder, self._index.story.spec).of(parse_key(key).task, planned.data)
@@ -350,7 +405,7 @@ class Run(RunActions):
             status=status,
             doing=text,
             row=planned.row,
-            messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
+            messages=found.first_request,
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
@@ -358,11 +413,20 @@ class Run(RunActions):
             in_progress=doing,
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
-            judgings=judgings_of(found, prices, evaluation_names(self._index.story)),
+            judgings=judgings_of(found, prices, evaluation_names(self._index.story), self._given_prices()),
             input=asked.input,
             target=asked.target,
             prompt=asked.prompt,
+            answered=finished[0] if finished else 0,
         )
+
+    def _given_prices(self) -> dict[str, dict[str, Price | None]]:
+        """By evaluation: the prices of models that were given for it, by role."""
+        story, prices = self._index.story, role_prices(self._index.story)
+        return {
+            name: {role: prices[started.bill_name(role)] for role in started.roles}
+            for name, started in story.evaluations.items()
+        }
 
     def scorers(self, evaluation: str = "") -> list[str]:
         return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
@@ -386,13 +450,13 @@ def report_of(
     place: RunLocation, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
 ) -> RunReport:
     """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
-    story = index.story
+    story, shown = index.story, evaluation or index.story.evaluation
     return RunReport(
         run_id=place.run_id,
         experiment=place.experiment,
         status=status[0],
         reason=status[1],
-        evaluation=evaluation or story.evaluation,
+        evaluation=shown,
         evaluations=evaluation_names(story),
         cells=tuple(report_cells(index, evaluation)),
         steps=step_counts(story),
@@ -404,7 +468,15 @@ def report_of(
         models=tuple(model_profiles(index.profile)),
         damage=damage,
         worked_seconds=round(index.profile.until_now()[1], 3),
+        partial=_partial_evaluation(index, shown),
     )
+
+
+def _partial_evaluation(index: Index, evaluation: str) -> PartialEvaluation | None:
+    chosen = index.story.partial.get(evaluation)
+    if chosen is None:
+        return None
+    return PartialEvaluation(index.counts_of(evaluation).answers, index.finished, tuple(chosen))
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:

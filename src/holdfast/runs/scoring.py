@@ -2,13 +2,20 @@
 
 The evaluated models are never called. After a crash, the same scorers continue with the answers that they have not
 scored, because an evaluation is identified by its scorers. The status of the run never changes. A trial writes nothing.
+
+A part of the answers (`AnswerSelection`) is scored in the same evaluation in which all would be. So scores and judge
+replies that are recorded for a part, also by a process that was killed, are not paid for again when the rest is scored.
+Until every answer has been scored, such an evaluation is partial: it is not the current one, and reports say so.
 """
 
 import asyncio
 import contextlib
 import math
+import os
+import re
+import subprocess
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -18,21 +25,57 @@ import msgspec
 from holdfast.engine.anomaly_scan import AnomalyScan
 from holdfast.engine.failures import secrets_of
 from holdfast.engine.schedule import Tickets
-from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for
-from holdfast.errors import UsageError, storage_errors
+from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for, sources_of
+from holdfast.errors import SpecError, UsageError, storage_errors
 from holdfast.journal import Lease, Reader, this_process, write_lease
-from holdfast.records import ScoreGiven
-from holdfast.runs.execution.preparation import Given, Prepared
-from holdfast.runs.execution.resume import Reading, claim, open_claimed, read_and_prepare
-from holdfast.runs.execution.session import Observe, RunSession, close_quietly, engine_for, run_observed
+from holdfast.models import identity_of
+from holdfast.records import GivenModel, ScoreGiven
+from holdfast.runs.execution.answer_selection import AnswerSelection, AnswerSelector, SelectedAnswers
+from holdfast.runs.execution.preparation import (
+    Given,
+    Prepared,
+    find_scorers,
+    has_declared_roles,
+    prefix_errors,
+    refuse_missing_keys,
+)
+from holdfast.runs.execution.resume import Reading, claim, open_claimed, read_and_prepare, stored_spec
+from holdfast.runs.execution.session import (
+    Observe,
+    RunSession,
+    ScoringStart,
+    close_quietly,
+    engine_for,
+    run_observed,
+)
+from holdfast.runs.overrides import assignments
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import Entry, Scorer, resolve, scorers_in
-from holdfast.spec import TEXT_BYTES_MAX, parse_yaml
+from holdfast.spec import (
+    TEXT_BYTES_MAX,
+    change_spec,
+    fill_environment,
+    fill_roles,
+    nearest,
+    parse_yaml,
+    spec_mapping,
+)
 from holdfast.state import Fold, Index, recorded_answer
 
 _EXCERPT = 200
+
+
+class ScoreRequest(msgspec.Struct, frozen=True):
+    """What `score` is to do."""
+
+    scorers: Sequence[Entry] = ()
+    """Default: the run's own."""
+    name: str = ""
+    selection: AnswerSelection = AnswerSelection()
+    roles: Mapping[str, Any] = {}
+    """Models of roles, as in a spec: `openai/gpt-x`, or a mapping of fields. Default: those of the run's spec."""
 
 
 class Scored(msgspec.Struct, frozen=True):
@@ -42,6 +85,7 @@ class Scored(msgspec.Struct, frozen=True):
     evaluation: str
     scored: int = 0
     left: int = 0
+    """Of the chosen answers."""
     taken: int = 0
     """Scores copied from earlier evaluations without calling their scorers."""
     requests: int = 0
@@ -50,6 +94,8 @@ class Scored(msgspec.Struct, frozen=True):
     """The cost of these requests; None if a judge has no price."""
     budget: str = ""
     """The run limit at which scoring stopped; empty if none was reached."""
+    selected: SelectedAnswers | None = None
+    """None: all answers."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -62,29 +108,77 @@ class Trial(msgspec.Struct, frozen=True):
     """By scorer name. A scorer that raised has its failure here."""
 
 
-def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
-    """Replace the scorers of every task."""
-    return msgspec.structs.replace(given, scorers={task.name: list(scorers) for task in given.spec.tasks})
+def with_scorers(given: Given, scorers: Sequence[Scorer], file: str = "") -> Given:
+    """Replace the scorers of every task. `file`: the YAML file that they come from, if there is one."""
+    own = {task.name: list(scorers) for task in given.spec.tasks}
+    return msgspec.structs.replace(given, scorers=own, scorers_file=file)
 
 
-def require_scorers(place: RunLocation, given: Given) -> None:
-    """Raise UsageError without scorers: those that a Python program passed as functions are not stored in the run."""
+def given_to_score(given: Given, place: RunLocation, request: ScoreRequest) -> Given:
+    """The spec of a run with the scorers and the models of roles that a user names."""
+    roles = dict(request.roles)
+    if request.scorers:
+        found = resolve_scorers(request.scorers)
+        given, roles = with_scorers(given, found.scorers, found.file), {**found.roles, **roles}
+    else:
+        given = msgspec.structs.replace(given, scorers_file="")
+    # Functions that a Python program passed are not stored in the run.
     if not any(given.scorers.values()) and not any(task.scorers for task in given.spec.tasks):
         raise UsageError(f"{place.run_id} stores no scorers; name some: {place.command('score')} --scorers FILE|NAME")
+    return with_roles(given, roles) if roles else given
 
 
-def resolve_scorers(entries: Sequence[Entry]) -> list[Scorer]:
-    """Resolve scorers that a user names: as in a spec, Python files, YAML files that hold a list of scorers as a spec
-    does, or functions.
+def with_roles(given: Given, roles: Mapping[str, Any]) -> Given:
+    """Replace the models of roles. UsageError for a role that no scorer calls, SpecError for a model that cannot be
+    used.
+    """
+    _refuse_unused_roles(roles, [each for every in find_scorers(given, judged=False).values() for each in every])
+    fill_environment({"roles": dict(roles)})
+    sets = assignments({f"roles.{name}": value for name, value in roles.items()})
+    try:
+        return msgspec.structs.replace(given, spec=change_spec(spec_mapping(given.spec), sets))
+    except SpecError as error:
+        only = next(iter(roles)) if len(roles) == 1 else ""  # msgspec does not say which
+        text = str(error).removeprefix(": ").replace("roles[...]", f"--role {only}".strip())
+        raise SpecError(re.sub(r"(--set )?roles\.(?=\S)", "--role ", text)) from error
+
+
+def _refuse_unused_roles(roles: Iterable[str], scorers: Sequence[Scorer]) -> None:
+    judges = [each for each in scorers if each.needs_ctx]
+    if not all(map(has_declared_roles, judges)):
+        return  # the user's code may call any role
+    called = {role for each in judges for role in each.roles()}
+    for role in roles:
+        if role not in called:
+            why = f"no scorer calls this role{nearest(role, called)}" if called else "no scorer calls a model"
+            raise UsageError(f"--role {role}: {why}")
+
+
+class ResolvedScorers(msgspec.Struct, frozen=True):
+    """Scorers that a user names, and the models of roles in their YAML files. `file`: the last such file."""
+
+    scorers: list[Scorer]
+    roles: dict[str, Any] = {}
+    file: str = ""
+
+
+def resolve_scorers(entries: Sequence[Entry]) -> ResolvedScorers:
+    """Resolve scorers that a user names: as in a spec, Python files, YAML files, or functions. A YAML file holds a list
+    of scorers as a spec does, or a mapping of `scorers` and `roles`.
     """
     found: list[Scorer] = []
+    roles: dict[str, Any] = {}
+    path = ""
     for entry in entries:
         if not isinstance(entry, str):
             found.append(resolve(entry, "scorers"))
         elif entry.endswith(".py"):
             found += scorers_in(entry)
         elif entry.endswith((".yaml", ".yml")):
-            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_read_list(entry))]
+            path = entry
+            content = _read_scorers(path)
+            roles |= content.roles
+            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(content.scorers)]
         else:
             parsed: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
             found.append(resolve(parsed, "--scorers"))
@@ -92,36 +186,55 @@ def resolve_scorers(entries: Sequence[Entry]) -> list[Scorer]:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
-    return found
+    return ResolvedScorers(found, roles, path)
 
 
-def _read_list(path: str) -> list[Any]:
+class _ScorersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    scorers: list[Any]
+    roles: dict[str, Any] = {}
+
+
+def _read_scorers(path: str) -> _ScorersFile:
     try:
         with open(path, encoding="utf-8") as file:
-            listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
+            content = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
-    if not isinstance(listed, list) or not listed:
-        raise UsageError(f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec")
-    return listed
+    try:
+        found = msgspec.convert({"scorers": content} if isinstance(content, list) else content, _ScorersFile)
+    except msgspec.ValidationError:
+        found = _ScorersFile([])
+    if not found.scorers:
+        raise UsageError(
+            f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec, or a mapping of `scorers` "
+            "and `roles`"
+        )
+    fill_environment({"roles": found.roles})
+    return msgspec.structs.replace(found, roles=fill_roles(found.roles, path))
 
 
-async def score(given: Given, place: RunLocation, name: str = "", observe: Observe | None = None) -> Scored:
-    """Score every answer that the scorers in `given` have not scored yet, and record the scores."""
+async def score(
+    given: Given, place: RunLocation, request: ScoreRequest | None = None, observe: Observe | None = None
+) -> Scored:
+    """Score every answer that the scorers in `given` have not scored yet, or those that `request` chooses, and record
+    the scores. `given` is from `given_to_score`.
+    """
+    request = request or ScoreRequest()
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
     await asyncio.to_thread(require_originals, place, reading.fold.story)
     reading.fold.judge_again()
-    story, evaluation = reading.fold.story, reading.fold.evaluation
-    is_named = not name or (evaluation in story.evaluations and name == story.evaluations[evaluation].name)
-    is_recorded = evaluation == story.evaluation and not prepared.declares_other_scales(
-        story.evaluations.get(evaluation)
-    )
-    if not reading.fold.unscored and is_recorded and is_named:
-        return Scored(place, evaluation)
+    selected = await asyncio.to_thread(_select, prepared, reading, request.selection)
+    if _is_nothing_to_do(prepared, reading.fold, request, selected):
+        return Scored(place, reading.fold.evaluation, selected=selected)
+    with prefix_errors(given):
+        refuse_missing_keys(prepared.spec, roles=_called_roles(prepared, reading.fold))
     async with _writing(prepared, reading, observe) as session:
         reading.fold.judge_again()
-        engine = await engine_for(session, reading.fold, name, answers=False)
+        part = selected is not None and _narrow(reading.fold, selected)
+        chosen = str(request.selection) if part else ""
+        start = ScoringStart(request.name, chosen, _given_models(prepared, reading.fold))
+        engine = await engine_for(session, reading.fold, start)
         before = engine.budget.spent
         async with _leased(session, reading.fold):
             await run_observed(session, engine)
@@ -142,7 +255,67 @@ async def score(given: Given, place: RunLocation, name: str = "", observe: Obser
         requests=round(spent.requests),
         budget=engine.over_budget,
         cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
+        selected=selected,
     )
+
+
+def _select(prepared: Prepared, reading: Reading, selection: AnswerSelection) -> SelectedAnswers | None:
+    """The chosen answers; None for all of them."""
+    if not selection:
+        return None
+    grouped = [task for task, every in prepared.scorers.items() if any(each.group for each in every)]
+    return AnswerSelector(reading.place, reading.fold, grouped).select(selection)
+
+
+def _is_nothing_to_do(prepared: Prepared, fold: Fold, request: ScoreRequest, selected: SelectedAnswers | None) -> bool:
+    """Whether the answers are scored, and the evaluation is recorded under this name and with these scales."""
+    if selected is not None and not selected.ordinals.count:
+        return True
+    started = fold.story.evaluations.get(fold.evaluation)
+    if prepared.declares_other_scales(started) or (request.name and (started is None or request.name != started.name)):
+        return False
+    chosen = [True] * len(fold.unscored)
+    if selected is not None:
+        chosen = [ordinal in selected.ordinals for ordinal in fold.unscored]
+    if not all(chosen):  # the evaluation stays partial
+        return started is not None and not any(chosen)
+    return not chosen and fold.evaluation == fold.story.evaluation
+
+
+def _narrow(fold: Fold, selected: SelectedAnswers) -> bool:
+    """Leave only the chosen answers to be scored. False if no other answer lacks a score: then the evaluation will be
+    whole.
+    """
+    others = [ordinal for ordinal in fold.unscored if ordinal not in selected.ordinals]
+    for ordinal in others:
+        del fold.unscored[ordinal]
+    return bool(others)
+
+
+def _called_roles(prepared: Prepared, fold: Fold) -> set[str]:
+    """The roles whose models are going to get requests: not those of unchanged scorers, whose scores are copied."""
+    sources = sources_of(fold.story, fold.evaluation, prepared.scorer_identities())
+    judges = [
+        each
+        for task, every in prepared.scorers.items()
+        for each in every
+        if each.needs_ctx and (task not in sources or each.name not in sources[task].unchanged)
+    ]
+    if all(map(has_declared_roles, judges)):
+        return {role for each in judges for role in each.roles()}
+    return set(prepared.spec.roles)
+
+
+def _given_models(prepared: Prepared, fold: Fold) -> dict[str, GivenModel]:
+    """The models of roles that differ from those of the run's spec."""
+    stored = stored_spec(fold).roles
+    found = {}
+    for role, model in prepared.spec.roles.items():
+        before = stored.get(role)
+        if before is None or (identity_of(before), before.params) != (identity_of(model), model.params):
+            price = None if model.price is None else msgspec.to_builtins(model.price)
+            found[role] = GivenModel(model.provider, model.model, model.params, model.options, price)
+    return found
 
 
 class AnomalyRescan(msgspec.Struct, frozen=True):
@@ -260,6 +433,22 @@ def _groups(answers: Iterator[AnswerToScore], scorers: Sequence[Scorer]) -> Iter
     for each in answers:
         groups.setdefault(each.ticket.key.rpartition("/")[0], []).append(each)
     return groups.values()
+
+
+_GIT_SECONDS = 5
+
+
+def find_author() -> str:
+    """The user's name from $USER or git; empty if neither is set."""
+    if user := os.environ.get("USER", "").strip():
+        return user
+    try:
+        git = subprocess.run(
+            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return git.stdout.strip()
 
 
 _NO_SCORE = frozenset({"null", "none"})

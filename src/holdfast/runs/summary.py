@@ -48,6 +48,10 @@ class EvaluationLine(msgspec.Struct, frozen=True):
     counts: EvaluationCounts
     current: bool
     """Whether this is the default evaluation: its scores are shown unless another one is named."""
+    partial: bool = False
+    """Whether only chosen answers are scored; never in the current evaluation."""
+    finished: int = 0
+    """How many answers the run has."""
 
 
 class ScoredAnswer(msgspec.Struct, frozen=True):
@@ -108,6 +112,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """The run from which this one was forked."""
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
     """The display name of each evaluation: its own name, or its scorers."""
+    partial_evaluations: list[str] = msgspec.field(default_factory=list)
+    """Evaluations in which only chosen answers are scored."""
     mirror: MirrorProgress | None = None
     cost: Cost = Cost()
     marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -143,6 +149,7 @@ def make_summary(
         scores=list(_scores(cells)),
         evaluations=list(story.evaluations),
         evaluation_names=evaluation_names(story),
+        partial_evaluations=list(story.partial),
         resumes=[
             {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
             for each in story.resumes
@@ -226,6 +233,7 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "failures": each.failures,
                 "edited": each.edited,
                 "example": _plain(each.example),
+                "scale": each.scale.declared() if each.is_declared or each.scale.is_bool else None,
             }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import Entry, resolve, scorers_in
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
+    from holdfast.score.running_scores import CellScores, RunningMean, repeats_in
     from holdfast.score.scales import (
         BUILT_IN_SCALES,
         EvaluationScales,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         mixed_scales,
         scale_hints,
         scales_of,
+        threshold_hints,
     )
     from holdfast.score.scorers.choice import choice, extract_letter
     from holdfast.score.scorers.numeric import last_quantity, numeric
@@ -40,7 +42,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "Entry resolve scorers_in",
             "results": "as_number is_quick score_answer score_at_once score_group",
-            "scales": "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of",
+            "running_scores": "CellScores RunningMean repeats_in",
+            "scales": (
+                "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of threshold_hints"
+            ),
             "scorers.choice": "choice extract_letter",
             "scorers.numeric": "last_quantity numeric",
             "scorers.registry": "SCORERS",
@@ -56,10 +61,12 @@ __all__ = [
     "OF_LABELS",
     "SCORERS",
     "AnswerExpectations",
+    "CellScores",
     "Entry",
     "EvaluationScales",
     "Extractor",
     "Repeat",
+    "RunningMean",
     "Scorer",
     "ScorerError",
     "ScoringFailed",
@@ -80,6 +87,7 @@ __all__ = [
     "numeric",
     "reduced_value",
     "regex",
+    "repeats_in",
     "resolve",
     "scale_hints",
     "scales_of",
@@ -90,4 +98,5 @@ __all__ = [
     "scorers_in",
     "solver_digest",
     "source_digest",
+    "threshold_hints",
 ]

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.records import NAMES_IN_0_1_0
 from holdfast.score.definition import Scorer, ScorerError, read_scale
+from holdfast.spec import Task, parse_reductions
 from holdfast.stats import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale
 
 _DEEPEST = 50
@@ -289,6 +290,20 @@ def scale_hints(scorers: Iterable[Scorer]) -> list[str]:
     names = dict.fromkeys(each.name for scorer in scorers for each in _undeclared(scorer))
     advice = 'declare its scale, @scorer(scale=(1, 5)) or "bool", so that intervals stay on it'
     return [f"scorer {name}: {advice}" for name in names]
+
+
+def threshold_hints(task: Task, scorers: Sequence[Scorer], place: str) -> list[str]:
+    """One line for each reducer of a task that is always 1, because every score of a scorer reaches its threshold."""
+    found: dict[str, None] = {}
+    for how in parse_reductions(task.reduce, place):
+        for scorer in scorers if how.k else ():
+            for scale in scorer_scales(scorer).counted().values():
+                if scale is not None and scale.lowest is not None and how.threshold <= scale.lowest:
+                    right = f"a score of {how.threshold:g} or more is right, and its scale is {describe_scale(scale)}"
+                    example = f"{{{how.name}: {{k: {how.k}, threshold: {scale.highest or 1:g}}}}}"
+                    verdict = f"{how.label} of {scorer.name} is always 1: {right}"
+                    found[f"{place}: {verdict}; set a threshold, as in {example}"] = None
+    return list(found)
 
 
 def _undeclared(scorer: Scorer) -> Iterator[Scorer]:

@@ -11,20 +11,26 @@ from holdfast.spec.providers import (
     placed_models,
 )
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
+from holdfast.spec.reductions import reductions as parse_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
+from holdfast.spec.source.conditions import KeptCombinations
+from holdfast.spec.source.includes import SpecFile, read_spec
 from holdfast.spec.source.loader import (
+    ResolvedSpec,
     Selection,
     build_spec,
     change_spec,
     check_prices,
     check_stored_spec,
+    fill_roles,
     load_spec,
-    read_spec,
     read_stored_spec,
+    resolve_file,
     select,
     spec_mapping,
 )
 from holdfast.spec.source.messages import find_warnings, nearest
+from holdfast.spec.source.origins import Origins
 from holdfast.spec.source.sweeps import base_of
 from holdfast.spec.source.text import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml, value_of
 from holdfast.spec.source.variables import (
@@ -66,16 +72,20 @@ __all__ = [
     "Counts",
     "Dataset",
     "Fewshot",
+    "KeptCombinations",
     "Limits",
     "Mirror",
     "Model",
+    "Origins",
     "Price",
     "Reduction",
+    "ResolvedSpec",
     "RunLimits",
     "SampleLimits",
     "Sandbox",
     "Selection",
     "Spec",
+    "SpecFile",
     "Task",
     "adopt_stored",
     "base_of",
@@ -90,6 +100,7 @@ __all__ = [
     "fill_environment",
     "fill_options",
     "fill_params",
+    "fill_roles",
     "find_differences",
     "find_warnings",
     "is_external",
@@ -97,12 +108,14 @@ __all__ = [
     "load_spec",
     "missing_keys",
     "nearest",
+    "parse_reductions",
     "parse_yaml",
     "placed_models",
     "read_spec",
     "read_stored_spec",
     "refused_changes",
     "refused_variables",
+    "resolve_file",
     "select",
     "spec_mapping",
     "stored_reductions",

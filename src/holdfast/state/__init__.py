@@ -6,9 +6,13 @@ from them, `index` and `catalogue` keep the result in the user's cache (`cache`,
 
 from holdfast.state.cache import (
     FOLDER_VARIABLE,
+    IDENTITY,
     IN_USE,
+    TEMPORARY_SUFFIX,
+    Identity,
     cache_folder,
     entry_path,
+    identify,
     is_networked,
     make_room,
     mark_used,
@@ -19,12 +23,13 @@ from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.fold import Bits, Fold, Judged, Trail, looked_data, step_gist
 from holdfast.state.fold_snapshot import FoldSnapshot
-from holdfast.state.index import Index, ScoredPage
+from holdfast.state.index import Index, PlannedPage, ScoredPage
+from holdfast.state.index_pages import Life, RunTotals
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import OpenJob, Story
+from holdfast.state.story import OpenJob, Story, role_prices
 from holdfast.state.totals import (
     LONG,
     ReducedTotals,
@@ -39,8 +44,10 @@ from holdfast.state.totals import (
 
 __all__ = [
     "FOLDER_VARIABLE",
+    "IDENTITY",
     "IN_USE",
     "LONG",
+    "TEMPORARY_SUFFIX",
     "AnswerRow",
     "Bits",
     "Catalogue",
@@ -48,15 +55,19 @@ __all__ = [
     "EvaluationCounts",
     "Fold",
     "FoldSnapshot",
+    "Identity",
     "Index",
     "Judged",
+    "Life",
     "MadeRow",
     "ModelTimes",
     "OpenJob",
+    "PlannedPage",
     "Profile",
     "RecordHandlers",
     "ReducedTotals",
     "Reducing",
+    "RunTotals",
     "ScoreRow",
     "ScoredPage",
     "ScorerTotals",
@@ -68,6 +79,7 @@ __all__ = [
     "cache_folder",
     "entry_path",
     "example_value",
+    "identify",
     "identity_in",
     "is_current",
     "is_held",
@@ -82,6 +94,7 @@ __all__ = [
     "recorded_scores",
     "remove_stale",
     "repeated",
+    "role_prices",
     "score_totals",
     "stamp_of",
     "stamp_of_file",

@@ -7,8 +7,9 @@ cache, and callers work in memory. Everything in it is derived: it may be delete
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
 runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`),
 `differing/<name>.json` has the answers of a run that were scored otherwise than equal answers (see `report.anomalies`),
-and `folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`). The modification time of
-an entry is its time of last use. All folders are private to their owner.
+`folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`), and `tables/<name>/` is the
+list of samples of a run that the viewer shows (see `view.table`). The modification time of an entry is its time of last
+use. All folders are private to their owner.
 """
 
 import contextlib
@@ -33,10 +34,12 @@ BYTES_MAX = 10 << 30
 """The default limit for all entries together."""
 UNUSED_SECONDS_MAX = 30 * 86400.0
 IN_USE = "in-use"
-"""A file inside a copy. Readers of the copy hold a shared lock on it, so that it is not evicted meanwhile."""
+"""A file inside a copy or a table. Its readers hold a shared lock on it, so that it is not evicted meanwhile."""
+IDENTITY = "identity.json"
+"""A file inside a table: the `Identity` of what it is derived from."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
-_KINDS = ("runs", "stores", "copies", "checks", "folds", "differing")
+_KINDS = ("runs", "stores", "copies", "checks", "folds", "differing", "tables")
 _NETWORKED = frozenset(
     {
         "9p",
@@ -163,14 +166,16 @@ def remove_entry(path: str) -> bool:
 
 
 def remove_stale(is_stale: Callable[[str], bool]) -> tuple[int, int]:
-    """Remove snapshots whose run or store is gone, from every folder that this user's cache may be in. Return how many
-    were removed, and their bytes.
+    """Remove snapshots and tables whose run or store is gone, from every folder that this user's cache may be in.
+    Return how many were removed, and their bytes.
     """
     count = size = 0
     for root, _ in _roots():
         for entry in list(_entries(root)):
-            is_snapshot = not entry.is_folder and not entry.path.endswith(TEMPORARY_SUFFIX)
-            if is_snapshot and is_stale(entry.path) and remove_entry(entry.path):
+            is_derived = not entry.is_folder or os.path.isfile(os.path.join(entry.path, IDENTITY))
+            if not is_derived or entry.path.endswith(TEMPORARY_SUFFIX):
+                continue
+            if is_stale(entry.path) and remove_entry(entry.path):
                 count, size = count + 1, size + entry.bytes
         make_room(root)
     return count, size

@@ -25,10 +25,13 @@ from holdfast.records import (
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    ScoringStarted,
     Spent,
+    cell_of,
     comparable_by_task,
+    decode,
 )
-from holdfast.score import ANOMALIES_VERSION
+from holdfast.score import ANOMALIES_VERSION, CellScores, repeats_in
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import StepGist, Story
 
@@ -64,6 +67,12 @@ class Bits:
         inner, edges = _whole_bytes(first, first + count)
         full = self._bytes[inner.start : inner.stop].count(0xFF)
         return full == len(inner) and all(number in self for number in edges)
+
+    def count_in(self, first: int, count: int) -> int:
+        """How many of the `count` ordinals from `first` on are in the set."""
+        inner, edges = _whole_bytes(first, first + count)
+        whole = int.from_bytes(self._bytes[inner.start : inner.stop], "little").bit_count()
+        return whole + sum(number in self for number in edges)
 
     def encoded(self) -> bytes:
         """One bit for each ordinal, the lowest first."""
@@ -182,6 +191,8 @@ class ScoreGist(msgspec.Struct, frozen=True, gc=False):
     o: Ordinal
     of: Count
     evaluation: str
+    scorer: str = ""
+    value: Any = None
     failure: Failure | None = None
     spent: Spent = Spent()
     last: bool = False
@@ -227,6 +238,8 @@ class FoldState(msgspec.Struct, frozen=True):
     large: dict[int, int]
     broken: list[int]
     first_scores: dict[int, int]
+    scores: dict[str, CellScores]
+    uncounted: dict[int, dict[str, Any]]
 
 
 class Fold:
@@ -258,6 +271,10 @@ class Fold:
         """The number of the last record that was lost to damage."""
         self._first_scores: dict[int, int] = {}
         """By ordinal, for answers that are not fully scored: the record number of the first score."""
+        self.scores: dict[str, CellScores] = {}
+        """By cell, as in keys: the scores of the evaluation so far, for progress."""
+        self._uncounted: dict[int, dict[str, Any]] = {}
+        """By ordinal, for answers that are not fully scored: the scores that it has."""
         self._requested = evaluation
         self._scorers = comparable_by_task(scorers)
 
@@ -287,6 +304,8 @@ class Fold:
             large=self.large,
             broken=sorted(self._broken),
             first_scores=self._first_scores,
+            scores=self.scores,
+            uncounted=self._uncounted,
         )
 
     def restore(self, state: FoldState) -> None:
@@ -300,6 +319,7 @@ class Fold:
         self.trails, self.judged, self.unjudged = state.trails, state.judged, state.unjudged
         self.failure_kinds, self._broken = set(state.failure_kinds), set(state.broken)
         self.large, self._first_scores = state.large, state.first_scores
+        self.scores, self._uncounted = state.scores, state.uncounted
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Fold":
         apply = self.apply
@@ -333,8 +353,12 @@ class Fold:
 
     @_HANDLERS.on("score.started")
     def _apply_scoring_started(self, entry: Entry) -> None:
+        before = self.evaluation
         self.story.apply(entry)
-        self._adopt_evaluation()
+        self._adopt_evaluation(decode(entry.line, ScoringStarted))
+        if self.evaluation != before:  # the scores so far belong to another one
+            self.scores.clear()
+            self._uncounted.clear()
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
         """Make failed samples unfinished again, so that they get new attempts: those named, or all of them."""
@@ -347,14 +371,13 @@ class Fold:
             if any(cell.first <= ordinal < cell.first + cell.count for cell in cells):
                 trail.steps.clear()
 
-    def _adopt_evaluation(self) -> None:
+    def _adopt_evaluation(self, started: ScoringStarted) -> None:
         """Use the id under which the run has recorded these scorers.
 
         `score.started` precedes the scores and judge calls of its evaluation, so none was missed. With several such
         evaluations the first is used, because its scores have been counted; scores that only a later one has are
         copied from it.
         """
-        started = self.story.evaluations[self.story.evaluation]
         if self._scorers and comparable_by_task(started.scorers) == self._scorers:
             self._requested, self._scorers = started.evaluation, {}
 
@@ -370,7 +393,7 @@ class Fold:
             self.story.answered(found, entry.line.k)
         position = Position(entry.line.n, entry.segment, entry.offset)
         if found.scope.startswith("score/"):
-            if found.scope.split("/")[1] == self.evaluation and found.o in self.unscored:
+            if found.evaluation == self.evaluation and found.o in self.unscored:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
@@ -438,15 +461,18 @@ class Fold:
         found = _score_gist.decode(entry.line)
         if found.author:
             return  # set by hand: it does not say whether the scorers are done
-        self.story.scored(found.o, found.spent, entry.line.k, last=found.last)
+        self.story.scored(found.o, found.spent, entry.line.k, found.evaluation, last=found.last)
         if found.evaluation != self.evaluation or not found.of or self.unscored.record_of(found.o) != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)
         if found.failure is not None and found.failure.kind not in OWN_KINDS:
             self._broken.add(found.o)
         if not found.last:
+            self._uncounted.setdefault(found.o, {})[found.scorer] = found.value
             return
         del self._first_scores[found.o]
+        scores = self._uncounted.pop(found.o, None) or {}
+        scores[found.scorer] = found.value
         if self._lost_last >= first - 1:
             # Scores of one answer are written together. A loss among them may have hit one of these, so score it again.
             self._broken.discard(found.o)
@@ -459,3 +485,11 @@ class Fold:
             del self.unscored[found.o]
             self.judged.pop(found.o, None)
             self.large.pop(found.o, None)
+            self._count_scores(entry.line.k or "", scores)
+
+    def _count_scores(self, key: str, scores: Mapping[str, Any]) -> None:
+        cell = cell_of(key)
+        found = self.scores.get(cell)
+        if found is None:
+            found = self.scores[cell] = CellScores(repeats_in(self.story.spec, cell))
+        found.add(key, scores)

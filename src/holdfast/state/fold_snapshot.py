@@ -47,7 +47,7 @@ from holdfast.state.snapshot import CheckedFiles, Stamps, have_changed
 from holdfast.state.story import Story
 from holdfast.version import __version__
 
-_FORMAT = 1
+_FORMAT = 2
 """Changes with the meaning of what is saved."""
 _VERSION = f"{_FORMAT} {__version__} {ANOMALIES_VERSION} {sys.byteorder}"
 _RECORDS_MIN = 20_000

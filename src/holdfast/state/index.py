@@ -13,7 +13,7 @@ file can be written, the index is kept in memory. A crash leaves the previous sn
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -23,7 +23,7 @@ from holdfast.garbage import fewer_collections
 from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
 from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
-from holdfast.state.index_pages import Directory, IndexPages
+from holdfast.state.index_pages import Directory, IndexPages, Life, RunTotals
 from holdfast.state.pages import (
     ANSWERS,
     RECORDS,
@@ -50,7 +50,7 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 21
+_VERSION = 23
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000
@@ -64,6 +64,17 @@ _FAILURES = (UnusableError, msgspec.MsgspecError, ValueError, TypeError, KeyErro
 ScoredPage = tuple[list[AnswerGist], list[tuple[int, str, Any, str]]]
 """The answers of a page, and the scores that count: ordinal, scorer, value, and the message of a failure."""
 T = TypeVar("T")
+
+
+class PlannedPage(NamedTuple):
+    """The keys [first, end) of a cell. `checksums`: of their answers and of their scores; None without records."""
+
+    cell: Cell
+    first: int
+    end: int
+    checksums: tuple[int | None, int | None] | None
+
+
 _decoder = msgspec.json.Decoder(Directory)
 
 
@@ -113,6 +124,15 @@ class Index:
     @property
     def profile(self) -> Profile:
         return self._directory.profile
+
+    @property
+    def lives(self) -> list[Life]:
+        """Every process that worked on the run, in order."""
+        return self._directory.lives
+
+    def run_totals(self) -> RunTotals:
+        """Of the whole run, to compare with the totals at the beginning of a life."""
+        return self._pages.totals()
 
     @property
     def damage(self) -> list[Damage]:
@@ -234,6 +254,14 @@ class Index:
         entries = [self._directory.pages[page] for page in pages]
         parts = [(_checksum(entry, ANSWERS), _checksum(entry, f"{SCORES}{evaluation}")) for entry in entries]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode((evaluation, pages, parts)))
+
+    def planned_pages(self, evaluation: str) -> Iterator[PlannedPage]:
+        """All pages of keys in plan order, also those without records."""
+        name = f"{SCORES}{evaluation}"
+        for cell, first, end in self._pages.planned():
+            entry = self._directory.pages.get(first)
+            found = None if entry is None else (_checksum(entry, ANSWERS), _checksum(entry, name))
+            yield PlannedPage(cell, first, end, found)
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """Scores of one answer that were set by hand, oldest first."""

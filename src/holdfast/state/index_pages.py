@@ -1,13 +1,15 @@
 """The pages of an index while records are applied to them.
 
-Owns the directory (everything but the rows) and the rows of changed pages. Changes are collected and applied page by
-page, because loading a page costs as much as many changes. Totals are computed again for every changed page. A crash
-loses nothing: all of it is derived from the journal.
+Owns the directory (everything but the rows), with the lives of the run, and the rows of changed pages. Changes are
+collected and applied page by page, because loading a page costs as much as many changes. Totals are computed again for
+every changed page. A life keeps the totals of the run at its beginning: what its process did is a difference of two
+totals, so counting it costs nothing while records are read. A crash loses nothing: all of it is derived from the
+journal.
 """
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,14 +17,25 @@ import xxhash
 
 from holdfast.errors import HoldfastError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Position
-from holdfast.records import FactDecoder, SampleFailed, marks_of
+from holdfast.records import (
+    Bill,
+    Cell,
+    Change,
+    FactDecoder,
+    RunExtended,
+    RunResumed,
+    RunStarted,
+    SampleFailed,
+    cell_names,
+    marks_of,
+)
 from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.fold import Bits, FinishedGist, failed_data, looked_data, score_data, step_gist
 from holdfast.state.pages import PAGE_KEYS, KeyPage, PageChanges, PageEntry
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow
 from holdfast.state.snapshot import Blob, SnapshotReader, Spill, Stamps, UnusableError
-from holdfast.state.story import Story
+from holdfast.state.story import BEGINNINGS, ENDS, Story
 from holdfast.state.totals import PageTotals, Reducing, answer_totals, score_totals, stored_reducing
 
 _timed_gist = FactDecoder(TimedGist)
@@ -31,6 +44,9 @@ _PENDING_MAX = 50_000
 _LONG_BYTES = 1000
 """A longer score counts as several changes, because it is kept until it is applied."""
 T = TypeVar("T")
+_SCORING = "score.started"
+_LIFE_RECORDS = BEGINNINGS | ENDS | {_SCORING, "segment"}
+"""Records that begin or end a life."""
 
 
 class _Calls(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +71,46 @@ _finished = FactDecoder(_Finished)
 _HANDLERS: RecordHandlers["IndexPages", Entry] = RecordHandlers()
 
 
+class RunTotals(msgspec.Struct, frozen=True):
+    """The totals of a run after a record."""
+
+    finished: int = 0
+    failed: int = 0
+    steps: int = 0
+    taken: int = 0
+    """Steps that a fork copied from its parent."""
+    replayed: int = 0
+    orphaned: int = 0
+    sent_seconds: float = 0.0
+    """Time in flight, summed over all requests."""
+    bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
+    """By model and role, over all tasks. The evaluated model has the empty role."""
+
+
+class Life(msgspec.Struct):
+    """One process."""
+
+    kind: str
+    """How it began: the type of its first record, or `score.started` for a process that only scored."""
+    n: int
+    """The record that began it."""
+    begun: Cursor
+    """Behind that record; the start of the journal if it was lost and only its copy is left."""
+    at: str
+    epoch: int
+    before: RunTotals
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    changes: tuple[Change, ...] = ()
+    last_n: int = 0
+    """Its last record; 0 while that is not known, because nothing came after it."""
+    last_at: str = ""
+    end: str = ""
+    """The type of the record of its end; empty if it recorded none: killed, or still running."""
+    reason: str = ""
+
+
 class Directory(msgspec.Struct):
     """The state of an index without its rows."""
 
@@ -75,6 +131,8 @@ class Directory(msgspec.Struct):
     """Where the `run.resumed` records are."""
     reducing: dict[str, Reducing] = msgspec.field(default_factory=dict)
     """By task: what the totals were computed with."""
+    lives: list[Life] = msgspec.field(default_factory=list)
+    """Every process that worked on the run."""
 
 
 class IndexPages:
@@ -126,6 +184,13 @@ class IndexPages:
                 self._last_page = (page, min(page + size, first + count))
                 return page
         return -1 - o // PAGE_KEYS
+
+    def planned(self) -> Iterator[tuple[Cell, int, int]]:
+        """Every page that the plan has, also if it does not exist yet: its cell, its first ordinal and its end."""
+        for cell in sorted((each for each in self._story.cells if each.count), key=lambda each: each.first):
+            end = cell.first + cell.count
+            for first in range(cell.first, end, self.directory.sizes[cell.first]):
+                yield cell, first, min(first + self.directory.sizes[cell.first], end)
 
     def read(self, blob: Blob) -> bytes:
         if blob.spilled:
@@ -199,8 +264,19 @@ class IndexPages:
         return changes
 
     def _apply_run_record(self, entry: Entry) -> None:
+        lives, epoch, before = self.directory.lives, self._story.epoch, None
+        if _begins_life(lives, epoch, entry.line.t):
+            self.flush()
+            before = self.totals()
         self._story.apply(entry)
         self.directory.profile.fold(entry.line)
+        if entry.line.t in _LIFE_RECORDS:
+            _note_life(lives, self._story, entry, epoch, before)
+
+    def totals(self) -> RunTotals:
+        """Of the run so far. Collected changes must have been applied."""
+        failed = sum(page.totals.answers.failed for page in self.directory.pages.values())
+        return _totals_of(self._story, self.directory.profile, self.finished.count, failed)
 
     @_HANDLERS.on("run.started", "run.extended")
     def _apply_plan(self, entry: Entry) -> None:
@@ -315,7 +391,7 @@ class IndexPages:
     def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if not found.author:
-            self._story.scored(found.o, found.spent, entry.line.k, last=found.last)
+            self._story.scored(found.o, found.spent, entry.line.k, found.evaluation, last=found.last)
             self.directory.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         place = (entry.line.n, entry.segment, entry.offset)
         self._note(found.o, entry).scores.append((place, found))
@@ -326,3 +402,70 @@ def _digest_answer(key: str, answer: _Said) -> int:
     """The same for equal answers to a sample, in every repeat and of every model."""
     task, _, sample, _ = key.split("/")
     return xxhash.xxh3_64_intdigest(msgspec.json.encode((task, sample, answer.text, answer.tool_calls)))
+
+
+def _totals_of(story: Story, profile: Profile, finished: int, failed: int) -> RunTotals:
+    bills: dict[str, dict[str, Bill]] = {}
+    for cell, roles in story.bills.items():
+        of_model = bills.setdefault(cell_names(cell)[1], {})
+        for role, bill in roles.items():
+            into = of_model.setdefault(role, Bill())
+            into.requests += bill.requests
+            for name in ("usage", "taken", "saved", "orphaned"):
+                setattr(into, name, getattr(into, name) + getattr(bill, name))
+    times = (*profile.models.values(), *profile.roles.values())
+    return RunTotals(
+        finished,
+        failed,
+        story.steps,
+        story.taken,
+        story.replayed,
+        story.orphaned,
+        round(sum(each.sent_seconds for each in times), 3),
+        bills,
+    )
+
+
+def _begins_life(lives: list[Life], epoch: int, kind: str) -> bool:
+    """Whether a record of this kind begins a life. A process that only scores has no other beginning."""
+    if kind != _SCORING:
+        return kind in BEGINNINGS
+    return not lives or lives[-1].epoch != epoch or bool(lives[-1].end)
+
+
+def _note_life(lives: list[Life], story: Story, entry: Entry, epoch: int, before: RunTotals | None) -> None:
+    """Update from a record that the story has seen. `epoch`: of the story before that. `before`: the totals before the
+    record, if it may begin a life.
+    """
+    line = entry.line
+    if line.t == "run.resumed" and story.resumes[-1].resumed.live:
+        return  # limits were changed while the process continued
+    last = lives[-1] if lives else None
+    if last is not None and not last.last_n and (line.t in BEGINNINGS or story.epoch != epoch):
+        last.last_n, last.last_at = line.n - 1, story.updated  # the story has not seen the time of this record yet
+    if line.t in ENDS and last is not None and story.end is not None:
+        last.end, last.reason = line.t, story.end.data.reason
+    if before is not None:
+        begun = START if entry.is_copy else Cursor(entry.segment, entry.end, line.n, line.x)
+        life = Life(line.t, line.n, begun, line.at, story.epoch, before)
+        _describe(life, story, since=last.at if last is not None else "")
+        lives.append(life)
+
+
+def _describe(life: Life, story: Story, since: str) -> None:
+    """Fill in the process and its changes. `since`: the beginning of the life before."""
+    fact: RunStarted | RunResumed | RunExtended | None = None
+    if life.kind == "run.started":
+        fact = story.started
+    elif life.kind == "run.extended":
+        fact = story.extensions[-1].extended
+        life.changes = fact.changes
+    elif life.kind == "run.resumed":
+        fact = story.resumes[-1].resumed
+        # A corrected model is recorded by `run.replanned`, directly before the resume.
+        corrected = [each.replanned.changes for each in story.replans if each.at > since]
+        life.changes = (*(change for changes in corrected for change in changes), *fact.changes)
+    if fact is not None:
+        pid = fact.host.get("pid", 0)
+        life.host, life.version = str(fact.host.get("host", "")), fact.version
+        life.pid = pid if isinstance(pid, int) else 0

@@ -19,6 +19,7 @@ from holdfast.records import (
     Line,
     RunEnded,
     ScoreGiven,
+    ScoringStarted,
     Seconds,
     Timing,
     Total,
@@ -36,6 +37,7 @@ count as two sessions."""
 _HANDLERS: RecordHandlers["Profile", Line] = RecordHandlers()
 _ended = FactDecoder(RunEnded)
 _score = FactDecoder(ScoreGiven)
+_scoring = FactDecoder(ScoringStarted)
 
 
 class _Live(msgspec.Struct, frozen=True):
@@ -180,6 +182,8 @@ class Profile(msgspec.Struct):
     """Of sessions that are over and in which samples sent requests: scoring again does not change a model's speed."""
     is_answering: bool = False
     """Whether samples have sent requests in the open session."""
+    given: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """By evaluation: the names of roles whose models were given for it, as in bills."""
 
     def fold(self, line: Line) -> None:
         """Update from any record."""
@@ -201,6 +205,14 @@ class Profile(msgspec.Struct):
     def _apply_replanned(self, line: Line) -> None:
         renamed = _renamed.decode(line).renamed
         self.models = {renamed.get(name, name): times for name, times in self.models.items()}
+
+    @_HANDLERS.on("score.started")
+    def _apply_scoring_started(self, line: Line) -> None:
+        started = _scoring.decode(line)
+        if started.roles:
+            self.given.setdefault(started.evaluation, {}).update(
+                {role: started.bill_name(role) for role in started.roles}
+            )
 
     @_HANDLERS.on(*BEGINNINGS)
     def _apply_beginning(self, line: Line) -> None:
@@ -233,6 +245,8 @@ class Profile(msgspec.Struct):
             own.took("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
+            if role and self.given:
+                role = self.given.get(step.evaluation, {}).get(role, role)
             self.is_answering = self.is_answering or not step.scope.startswith("score/")
             self._asked(_times_of(self.roles, role) if role else own, step, at)
 
@@ -269,7 +283,7 @@ class Profile(msgspec.Struct):
         return _times_of(self.models, _model_of(cell_of(key or "")))
 
     def _asked(self, model: ModelTimes, step: TimedGist, at: float) -> None:
-        judges = step.scope.split("/")[1] if step.scope.startswith("score/") else ""
+        judges = step.evaluation
         model.evaluations[judges] = model.evaluations.get(judges, 0) + 1
         model.requests += step.tries
         model.retries += max(step.tries - 1, 0)

@@ -21,7 +21,16 @@ import xxhash
 
 from holdfast.files import open_own_file, read_own_file, replace_file
 from holdfast.journal import OS_DISK, is_whole_file, list_chain, parse_segment_name, segment_path
-from holdfast.state.cache import TEMPORARY_SUFFIX, Identity, entry_path, identify, make_room, mark_used, remove_entry
+from holdfast.state.cache import (
+    IDENTITY,
+    TEMPORARY_SUFFIX,
+    Identity,
+    entry_path,
+    identify,
+    make_room,
+    mark_used,
+    remove_entry,
+)
 
 _MAGIC = b"holdfast-derived"
 _TAIL_BYTES = 4 + len(_MAGIC)
@@ -234,7 +243,14 @@ def seal(directory: bytes, trailer: Trailer) -> bytes:
 
 
 def identity_in(path: str) -> Identity | None:
-    """The identity in a snapshot's trailer; None if the file is not a snapshot. The content is not verified."""
+    """The identity in a snapshot's trailer, or in a table's folder; None if the entry has none. The content is not
+    verified.
+    """
+    if os.path.isdir(path):
+        try:
+            return msgspec.json.decode(read_own_file(os.path.join(path, IDENTITY)), type=Identity)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return None
     try:
         handle = open_own_file(path)
     except OSError:

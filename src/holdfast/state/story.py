@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import FormatError
 from holdfast.journal import Entry, Position
 from holdfast.records import (
     Anomaly,
@@ -38,6 +39,7 @@ from holdfast.records import (
     decode,
     with_model,
 )
+from holdfast.spec import Price
 from holdfast.state.dispatch import RecordHandlers
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
@@ -103,6 +105,11 @@ class StepGist(msgspec.Struct, frozen=True, gc=False):
     cancelled: bool = False
 
     @property
+    def evaluation(self) -> str:
+        """The evaluation whose judge made the request; empty for requests of samples."""
+        return self.scope.split("/")[1] if self.scope.startswith("score/") else ""
+
+    @property
     def is_refused(self) -> bool:
         """Whether this is a model request that got no answer."""
         return self.kind == "generate" and (self.failure is not None or self.cancelled)
@@ -144,6 +151,8 @@ class Story(msgspec.Struct):
     evaluations: dict[str, ScoringStarted] = msgspec.field(default_factory=dict)
     evaluated: dict[str, str] = msgspec.field(default_factory=dict)
     """When each evaluation was started."""
+    partial: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """Evaluations of which only chosen answers were to be scored, and how these were chosen. Never the current one."""
     steps: int = 0
     taken: int = 0
     """Steps that a fork copied from its parent."""
@@ -154,7 +163,9 @@ class Story(msgspec.Struct):
     saved: Usage = Usage()
     """Of every answer that was replayed instead of requested again."""
     bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
-    """By cell (`task/model`, as in keys) and role. The evaluated model has the empty role."""
+    """By cell (`task/model`, as in keys) and role (see `ScoringStarted.bill_name`). The evaluated model has the empty
+    role.
+    """
     solving: set[int] = msgspec.field(default_factory=set)
     judging: set[int] = msgspec.field(default_factory=set)
     """Ordinals with steps of an attempt (`solving`) or of judges (`judging`) that has not ended yet."""
@@ -254,11 +265,17 @@ class Story(msgspec.Struct):
     def _apply_scoring_started(self, entry: Entry) -> None:
         started = decode(entry.line, ScoringStarted)
         before = self.evaluations.get(started.evaluation)
-        if before is not None and not started.name:  # continued without --name: it keeps the name that it has
-            started = msgspec.structs.replace(started, name=before.name)
+        if before is not None:  # continued without --name: it keeps the name that it has
+            roles = {**before.roles, **started.roles}
+            started = msgspec.structs.replace(started, name=started.name or before.name, roles=roles)
         self.evaluations[started.evaluation] = started
         self.evaluated.setdefault(started.evaluation, entry.line.at)
-        self.evaluation = started.evaluation
+        if not started.part:
+            self.evaluation = started.evaluation
+            self.partial.pop(started.evaluation, None)
+        elif before is None or started.evaluation in self.partial:
+            chosen = self.partial.setdefault(started.evaluation, [])
+            chosen += [started.part] if started.part not in chosen else []
 
     @_HANDLERS.on("note")
     def _apply_note(self, entry: Entry) -> None:
@@ -324,7 +341,8 @@ class Story(msgspec.Struct):
                 self._close_job(job)
         if step.asked is None:
             return  # not a model request: a tool, the clock, or a cancelled call
-        bill = self._bill(key, step.asked.role)
+        role = step.asked.role
+        bill = self._bill(key, self._bill_name(role, step.evaluation) if role else "")
         if not step.origin:
             bill.requests += step.tries
         if response is None:
@@ -363,16 +381,16 @@ class Story(msgspec.Struct):
             self._count_removed(spent, key, is_first=attempt == 1)
         self._spent(spent, key)
 
-    def scored(self, o: int, spent: Spent, key: str | None, *, last: bool) -> None:
+    def scored(self, o: int, spent: Spent, key: str | None, evaluation: str, *, last: bool) -> None:
         """Count what the judges of an answer used. The last score of an answer carries the totals."""
         if last:
             if o in self.judging:
                 self.judging.discard(o)
             else:
-                self._count_removed(spent, key, is_first=False)
-        self._spent(spent, key)
+                self._count_removed(spent, key, evaluation, is_first=False)
+        self._spent(spent, key, evaluation)
 
-    def _count_removed(self, spent: Spent, key: str | None, *, is_first: bool) -> None:
+    def _count_removed(self, spent: Spent, key: str | None, evaluation: str = "", *, is_first: bool) -> None:
         """Count an attempt whose steps are missing: removed by `recover --no-events` of an older version, which wrote
         no `totals`, or lost to damage.
 
@@ -388,18 +406,18 @@ class Story(msgspec.Struct):
         for role, each in spent.by_role().items():
             used = each.usage + each.saved if with_replayed else each.usage
             if used.requests:
-                bill = self._bill(key, role)
+                bill = self._bill(key, self._bill_name(role, evaluation))
                 bill.requests += used.requests
                 bill.usage += used
 
-    def _spent(self, spent: Spent, key: str | None) -> None:
+    def _spent(self, spent: Spent, key: str | None, evaluation: str = "") -> None:
         self.replayed += spent.replayed
         self.orphaned += spent.orphaned
         if spent.saved != _NO_USAGE:
             self.saved += spent.saved
         if spent.replayed or spent.orphaned:
             for role, each in spent.by_role().items():
-                bill = self._bill(key, role)
+                bill = self._bill(key, self._bill_name(role, evaluation))
                 bill.saved += each.saved
                 bill.orphaned += each.orphaned_usage
 
@@ -432,6 +450,10 @@ class Story(msgspec.Struct):
             if token in self.jobs:
                 self.jobs[token].steps = steps
 
+    def _bill_name(self, role: str, evaluation: str) -> str:
+        started = self.evaluations.get(evaluation) if role and evaluation else None
+        return role if started is None or not started.roles else started.bill_name(role)
+
     def _bill(self, key: str | None, role: str) -> Bill:
         bills = self.bills.setdefault(cell_of(key or ""), {})
         found = bills.get(role)
@@ -455,3 +477,24 @@ class Story(msgspec.Struct):
             began, ended = datetime.fromisoformat(self.sitting), datetime.fromisoformat(at)
             self.worked_seconds += max((ended - began).total_seconds(), 0.0)
         self.sitting = ""
+
+
+class _Priced(msgspec.Struct, frozen=True):
+    price: Price | None = None
+
+
+class _Roles(msgspec.Struct, frozen=True):
+    roles: dict[str, _Priced] = {}
+
+
+def role_prices(story: Story) -> dict[str, Price | None]:
+    """Prices of roles by their names in bills: those of the stored spec, and models that were given for single
+    evaluations. None: no price is known.
+    """
+    every = list(story.evaluations.values())
+    given = {each.bill_name(role): {"price": model.price} for each in every for role, model in each.roles.items()}
+    try:
+        roles = {**msgspec.convert(story.spec, _Roles).roles, **msgspec.convert({"roles": given}, _Roles).roles}
+    except msgspec.ValidationError as error:
+        raise FormatError(f"a price in the journal cannot be read ({error}); upgrade Holdfast") from error
+    return {name: each.price for name, each in roles.items()}

@@ -54,6 +54,7 @@ from holdfast.stats.values import Pairs, pair_up, quantile
 if TYPE_CHECKING:
     from holdfast.stats.bootstrap_intervals import bootstrap
     from holdfast.stats.bradley_terry import Strength, Strengths, fit_strengths
+    from holdfast.stats.duels import DuelStrength, DuelStrengths, connected_games, duel_strengths
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
     from holdfast.stats.sequential import BoundedMean, NormalMixture
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -63,6 +64,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "bootstrap_intervals": "bootstrap",
             "bradley_terry": "Strength Strengths fit_strengths",
+            "duels": "DuelStrength DuelStrengths connected_games duel_strengths",
             "paired_tests": "PairedTest mcnemar_test permutation_test wilcoxon_test",
             "sequential": "BoundedMean NormalMixture",
         },
@@ -77,6 +79,8 @@ __all__ = [
     "UNIT",
     "BoundedMean",
     "Design",
+    "DuelStrength",
+    "DuelStrengths",
     "GroupSums",
     "NormalMixture",
     "PairedTest",
@@ -94,8 +98,10 @@ __all__ = [
     "cohens_dz",
     "cohens_h",
     "cohens_kappa",
+    "connected_games",
     "cons_at_k",
     "detectable_effect",
+    "duel_strengths",
     "fit_strengths",
     "holm",
     "krippendorff_alpha",

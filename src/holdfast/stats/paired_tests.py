@@ -32,6 +32,8 @@ RESAMPLES = 10_000
 EXACT_OUTCOMES = 1 << 20
 EXACT_RANKS = 50
 _DIGITS = 12
+_SMALLEST = float(np.finfo(float).tiny)
+"""A p is never 0. A plain float: numbers of numpy cannot be written as JSON."""
 
 
 class PairedTest(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ def permutation_test(
     else:
         p = (_drawn_as_extreme(sizes, counts, observed, resamples, seed) + 1) / (resamples + 1)
     is_bound = not exact and p <= 1 / (resamples + 1)
-    return PairedTest("permutation", units.count, units.mean, max(p, np.finfo(float).tiny), exact, is_bound)
+    return PairedTest("permutation", units.count, units.mean, max(p, _SMALLEST), exact, is_bound)
 
 
 def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
@@ -80,7 +82,7 @@ def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None
     gains, losses = int((totals > 0).sum()), int((totals < 0).sum())
     fewer = min(gains, losses)
     p = min(1.0, 2 * float(bdtr(fewer, gains + losses, 0.5))) if gains + losses else 1.0
-    return PairedTest("mcnemar", units.count, fewer, max(p, np.finfo(float).tiny), exact=True)
+    return PairedTest("mcnemar", units.count, fewer, max(p, _SMALLEST), exact=True)
 
 
 def wilcoxon_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
@@ -97,7 +99,7 @@ def wilcoxon_test(differences: Sequence[float], groups: Sequence[Hashable] | Non
     above, below = int(doubled[means > 0].sum()), int(doubled[means < 0].sum())
     exact = len(means) <= EXACT_RANKS
     p = _exact_rank_p(doubled, min(above, below)) if exact else _normal_rank_p(ties, (above - below) / 4)
-    return PairedTest("wilcoxon", units.count, min(above, below) / 2, max(p, np.finfo(float).tiny), exact)
+    return PairedTest("wilcoxon", units.count, min(above, below) / 2, max(p, _SMALLEST), exact)
 
 
 def _rounded(values: Floats, differences: Sequence[float]) -> Floats:

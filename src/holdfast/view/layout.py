@@ -49,6 +49,8 @@ def render_page(body: Body, links: Links) -> str:
         h("meta", name="referrer", content="no-referrer") if links.is_static else None,
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("meta", name="color-scheme", content="light dark"),
+        # Without a referrer a browser sends forms with the Origin "null", which no write accepts.
+        h("meta", name="referrer", content="same-origin") if links.editing is not None else None,
         h("title", f"{body.title} · Holdfast"),
         h("link", rel="icon", href="data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'/>"),
         h("link", rel="stylesheet", href=links.file("view.css")),
@@ -85,11 +87,11 @@ def _header(body: Body, links: Links) -> Markup:
         tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
-        others = [name for name in ("leaderboard", "history") if links.has(name)]
+        others = [name for name in ("compare", "leaderboard", "history") if links.has(name)]
         tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in others]
     rows.append(h("nav", tabs, class_="tabs", aria_label="Pages"))
     if body.run is not None and body.run.at is not None:
-        rows.append(_travel(body.run, links))
+        rows.append(_travel(body.run, body.part, links))
     return h("header", rows)
 
 
@@ -125,12 +127,12 @@ def durability_line(found: Durability) -> Markup:
     return h("span", " · ".join(parts), class_="durability", title=hint)
 
 
-def _travel(ref: RunRef, links: Links) -> Markup:
+def _travel(ref: RunRef, part: str, links: Links) -> Markup:
     now = RunRef(ref.experiment, ref.run_id, ref.uid)
     return h(
         "p",
         f"This is the run as it was after record {ref.at:,}. ",
-        h("a", "Show it as it is now", href=links.run(now)),
+        h("a", "Show it as it is now", href=links.run(now, part)),
         class_="travel",
     )
 

@@ -1,14 +1,26 @@
 """Addresses of pages. Pages never write an address themselves, so a static copy can use file names instead."""
 
-from collections.abc import Mapping
-from urllib.parse import quote, urlencode
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, unquote, urlencode
+
+import msgspec
 
 from holdfast.records import parse_key
-from holdfast.view.sources import RunRef
+from holdfast.view.sources import NotFoundError, RunRef
+
+
+class Editing(msgspec.Struct, frozen=True):
+    """What forms that write need: the token of this server, and the name of its user."""
+
+    form_token: str
+    author: str = ""
 
 
 class Links:
     """The addresses of a server."""
+
+    editing: Editing | None = None
+    """Set if pages may contain forms that write."""
 
     is_static = False
     """Whether the pages are files: nothing is live, and nothing can be asked of a server."""
@@ -27,17 +39,30 @@ class Links:
 
     def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
         """A sample, at one of its steps (a record number)."""
-        parts = parse_key(key)
-        path = "/".join(map(_quoted, (parts.task, parts.model, parts.sample_id, str(parts.repeat))))
-        return self.run(ref, f"samples/{path}", **query) + (f"#step-{step}" if step is not None else "")
+        if step is None:
+            return self.below_sample(ref, key, "", **query)
+        return f"{self.below_sample(ref, key, '', **{**query, 'step': str(step)})}#step-{step}"
+
+    def below_sample(self, ref: RunRef, key: str, part: str, **query: str) -> str:
+        """A page or a file of a sample, such as `records`."""
+        path = "/".join(map(_quoted, map(str, parse_key(key))))
+        return self.run(ref, f"samples/{path}{f'/{part}' if part else ''}", **query)
+
+    def text(self, ref: RunRef, key: str, n: int, pointer: str) -> str:
+        """One long text: `pointer` is a JSON pointer into the data of record `n`; 0 for the row of the sample."""
+        return self.below_sample(ref, key, "text", record=str(n), pointer=pointer)
+
+    def blob(self, ref: RunRef, digest: str, name: str = "") -> str:
+        """The content of a file. `name`: for saving it."""
+        return self.run(ref, f"blobs/{_quoted(digest)}", name=name)
 
     def repeats(self, ref: RunRef, key: str) -> str:
         """All repeats of the sample of a key, side by side."""
         parts = parse_key(key)
         return self.run(ref, f"repeats/{'/'.join(map(_quoted, parts[:3]))}")
 
-    def page(self, path: str, **query: str) -> str:
-        """A page about several runs, such as `compare`."""
+    def page(self, path: str, **query: str | Sequence[str]) -> str:
+        """A page about several runs, such as `compare`. A list gives one value for each of its texts."""
         return f"/{path}{_query(query)}"
 
     def data(self, address: str) -> str:
@@ -54,10 +79,39 @@ def _of(ref: RunRef) -> dict[str, str]:
     return uid if ref.at is None else {**uid, "at": str(ref.at)}
 
 
+_DOTS = ("", ".", "..")
+
+
 def _quoted(text: str) -> str:
-    return quote(text, safe="")
+    """A part of a path. Browsers remove `.`, `..` and empty parts, so these get a prefix."""
+    return quote(f"~{text}" if text.lstrip("~") in _DOTS else text, safe="")
 
 
-def _query(query: Mapping[str, str]) -> str:
+def path_part(text: str) -> str:
+    """The text that `_quoted` was given, from a part of a path that the server has decoded."""
+    return text[1:] if text.startswith("~") and text.lstrip("~") in _DOTS else text
+
+
+def _query(query: Mapping[str, str | Sequence[str]]) -> str:
     given = {name: value for name, value in query.items() if value}
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(given, doseq=True)}" if given else ""
+
+
+def run_name(ref: RunRef) -> str:
+    """A run in one value of a query: `experiment/id`, then its uid and the record to show it at, if these are given."""
+    parts = [f"{_quoted(ref.experiment)}/{_quoted(ref.run_id)}"]
+    if ref.uid or ref.at is not None:
+        parts.append(ref.uid)
+    if ref.at is not None:
+        parts.append(str(ref.at))
+    return ":".join(parts)
+
+
+def parse_run_name(text: str) -> RunRef:
+    """The reverse of `run_name`. NotFoundError if the text is none."""
+    names, _, rest = text.partition(":")
+    uid, _, at = rest.partition(":")
+    experiment, _, run_id = names.partition("/")
+    if not experiment or not run_id or (at and not (at.isascii() and at.isdigit() and len(at) < 16)):
+        raise NotFoundError(f"{text[:200]!r} does not name a run: write experiment/id")
+    return RunRef(unquote(experiment), unquote(run_id), uid, int(at) if at else None)

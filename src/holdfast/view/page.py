@@ -1,13 +1,17 @@
 """What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.view.links import Links
+from holdfast.records import Key
+from holdfast.view.computations import Computations, Found, Job, open_result, run_job
+from holdfast.view.links import Links, path_part
 from holdfast.view.markup import Markup
 from holdfast.view.sources import NotFoundError, RunRef, Sources
+
+_DIGITS_MAX = 15
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -16,18 +20,38 @@ class PageRequest(msgspec.Struct, frozen=True):
     sources: Sources
     path: Mapping[str, str]
     query: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]] = {}
+    """All values of a name that the query has several times."""
+    computations: Computations | None = None
+    """Of the server. Without them, as for a static copy, everything is computed at once."""
 
     @property
     def run(self) -> RunRef:
         """The run that the address names."""
-        return RunRef(self.path["experiment"], self.path["run"], self.query.get("uid", ""), self.number("at"))
+        names = path_part(self.path["experiment"]), path_part(self.path["run"])
+        return RunRef(*names, self.query.get("uid", ""), self.number("at"))
+
+    @property
+    def key(self) -> str:
+        """The key that the address names. NotFoundError if it cannot be one."""
+        repeat = self.path.get("repeat", "1")
+        if not (repeat.isascii() and repeat.isdigit()) or len(repeat) > _DIGITS_MAX:
+            raise NotFoundError(f"{repeat[:40]!r} is not the number of a repeat")
+        task, model, sample = (path_part(self.path[name]) for name in ("task", "model", "sample"))
+        return str(Key(task, model, sample, int(repeat)))
+
+    def compute(self, job: Job, states: tuple[Any, ...], keys: int) -> Found:
+        """The result of a comparison: see `Computations.find`."""
+        if self.computations is None:
+            return Found(open_result(run_job(job)), is_current=True, is_running=False)
+        return self.computations.find(job, states, keys)
 
     def number(self, name: str) -> int | None:
         """A whole number of the query; None if it is not given. NotFoundError if it is no number."""
         text = self.query.get(name, "")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
             raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
         return int(text)
 
@@ -54,3 +78,19 @@ class Page(msgspec.Struct, frozen=True):
     path: str
     load: Callable[[PageRequest], Any]
     render: Callable[[Any, Links], Body]
+
+
+class FileReply(msgspec.Struct, frozen=True):
+    """A file to send: its bytes, or pieces of them."""
+
+    content: bytes | Iterator[bytes]
+    type: str = "application/octet-stream"
+    name: str = ""
+    """The name to save it under. Empty: the browser shows it; only for texts and pictures of known types."""
+
+
+class FilePage(msgspec.Struct, frozen=True):
+    """An address that answers with a file. `load` runs in a thread."""
+
+    path: str
+    load: Callable[[PageRequest], FileReply]

@@ -15,12 +15,14 @@ from collections.abc import Container, Iterator, MutableSequence, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal import Reader, is_url
+from holdfast.journal import Position, Reader, is_url
+from holdfast.report import KeyRecords
 from holdfast.runs import Run, RunLocation, RunSummary, list_runs
 from holdfast.runs.mirror.remote import find_to_read, list_mirror
 from holdfast.runs.store.damage import DamageReport
 from holdfast.runs.store.lookup import find_run, runs_in
 from holdfast.state import Index, Standing, stamp_of, standing_of, status_of
+from holdfast.view.table import SampleTables
 
 _OPEN_MAX = 12
 _PAST_MAX = 2
@@ -57,6 +59,14 @@ class Durability(msgspec.Struct, frozen=True):
     """For how long the mirror has been incomplete."""
 
 
+class KeyOutline(msgspec.Struct):
+    """The records of a key without the texts of its steps, and their positions."""
+
+    key: str
+    positions: list[Position]
+    records: KeyRecords
+
+
 class ViewedRun(Run):
     """A run that stays open. Hold its `lock` while using it."""
 
@@ -71,6 +81,8 @@ class ViewedRun(Run):
         """Whether it was closed to make room: open the run again."""
         self.uid = Reader(place.journal).uid
         self.standing = Standing(held=False)
+        self.outline: KeyOutline | None = None
+        """Of the sample with many steps that was looked at last: reading it again would cost the most."""
         self._stamp = ""
         self._fetched = time.monotonic()
 
@@ -134,6 +146,8 @@ class Sources:
             self._add(target, store)
         self._open: OrderedDict[tuple[str, int | None], ViewedRun] = OrderedDict()
         self._lock = threading.Lock()
+        self.tables = SampleTables()
+        """The lists of samples of these runs."""
         self._held = threading.local()
 
     def _add(self, target: str, store: str) -> None:
@@ -214,6 +228,7 @@ class Sources:
 
     def close(self) -> None:
         """Close the runs that no thread is reading. The others end with the process: nothing is written."""
+        self.tables.close()  # first: it reads runs in the background
         with self._lock:
             for name in list(self._open):
                 self._evict(name)

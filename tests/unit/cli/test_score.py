@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.commands.score import score_run
-from holdfast.runs import Overrides
+from holdfast.runs import Overrides, ScoreRequest
 
 BREAKS = """
 import holdfast
@@ -26,4 +26,5 @@ def test_a_scorer_that_breaks_fails_the_command_where_it_would_fail_the_run(
     run.close()
     (tmp_path / "mine.py").write_text(BREAKS)
     for _ in range(2):  # it is no better for being asked again
-        assert score_run("r", [str(tmp_path / "mine.py")], "", str(tmp_path), Overrides()) == code
+        request = ScoreRequest([str(tmp_path / "mine.py")])
+        assert score_run("r", request, str(tmp_path), Overrides()) == code

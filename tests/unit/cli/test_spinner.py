@@ -31,6 +31,7 @@ class Terminal:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     seen = Terminal()
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
     for module in (streams, progress):
         monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=seen))
     monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.0)

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 
-from holdfast.cli.streams import ErrorStream
+import pytest
+
+from holdfast.cli.streams import ErrorStream, OutputStream
 from holdfast.printable import CleanStream, live_line
+from tests.screens import Screen
 
 WRITES = """
 import sys
@@ -36,13 +39,31 @@ def test_a_reader_who_has_gone_ends_nothing() -> None:
 def test_a_message_replaces_the_live_line_and_a_line_feed_keeps_it() -> None:
     raw = io.StringIO()
     stream = ErrorStream(raw)
-    stream.write_live("1 of 9", 80)
+    stream.write_live([[("1 of 9", "")]], 80)
     stream.write("the store cannot be reached\n")
     stream.write("it is tried again\n")
-    stream.write_live("2 of 9", 80)
+    stream.write_live([[("2 of 9", "")]], 80)
     stream.write("\n")
     over = live_line("", 80)
     assert raw.getvalue() == f"{over}1 of 9{over}the store cannot be reached\nit is tried again\n{over}2 of 9\n"
+
+
+def test_messages_of_both_streams_go_above_all_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.StringIO()
+    error, output = ErrorStream(raw), OutputStream(raw)
+    monkeypatch.setattr(sys, "stderr", error)
+    block = [[("first", "bar")], [("second", "")]]
+    error.write_live(block, 80)
+    output.write("printed\n")
+    error.write_live(block, 80)
+    error.write("warned\n")
+    error.write_live(block, 80)
+    output.write("no line end")
+    error.write_live(block, 80)
+    error.write_live([[("last", "")]], 80)
+    error.write("\n")
+    output.write("report\n")
+    assert Screen(80).show(raw.getvalue()) == ["printed", "warned", "no line end", "last", "report"]
 
 
 def test_every_way_to_write_is_cleaned() -> None:

@@ -79,7 +79,7 @@ def kit(solve: Solve, world: World, setting: Setting) -> TaskSetup:
         work=work,
         resources={"model": AttemptResources({"": world.asking()}, setting.allowance)},
         scoring=ScoringSetup(
-            scorers, "evaluation" if scorers else "", Slots(1), AttemptResources({"judge": world.asking()})
+            scorers, "evaluation" if scorers else "", Slots(1), {"model": AttemptResources({"judge": world.asking()})}
         ),
         seconds=setting.seconds,
         seed=0,

@@ -24,7 +24,7 @@ class Model:
 
     def __init__(self, budget: Budget, name: tuple[str, str] = ("m", "")) -> None:
         self.under_way: list[asyncio.Future[int | AskFailedError]] = []
-        self._limited = budget.limit(name, ModelHandle({}, {}, self._send, PRICE))
+        self._limited = budget.limit(name, ModelHandle({}, {}, self._send, PRICE), "m")
 
     async def _send(self, call: ModelCall) -> Answer:
         answer: asyncio.Future[int | AskFailedError] = asyncio.get_running_loop().create_future()
@@ -122,7 +122,7 @@ def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_n
             await asyncio.get_running_loop().create_future()
             raise AssertionError("unreachable")
 
-        model = budget.limit(("m", ""), ModelHandle({}, {}, never, PRICE, batched=True))
+        model = budget.limit(("m", ""), ModelHandle({}, {}, never, PRICE, batched=True), "m")
         tasks = [asyncio.ensure_future(model.send(ModelCall(list(ASKED), params, []))) for _ in range(9)]
         await settled()
         assert len(in_jobs) == at_once  # each is 5 in and at most 395 out, or 1,000; for half the price

@@ -359,3 +359,28 @@ def test_a_deeply_nested_line_that_is_no_record_is_damage(folder: str) -> None:
 
 def test_a_folder_that_does_not_exist_has_no_records(folder: str) -> None:
     assert list(Reader(folder, disk=QUICK).read()) == []
+
+
+# The last record before a segment.
+
+
+def test_the_last_record_before_each_segment_is_found_also_in_sealed_ones(folder: str) -> None:
+    small_journal(folder)
+    entries = read_all(folder).entries
+    reader = Reader(folder, UID, disk=QUICK)
+    for segment in {entry.segment for entry in entries}:
+        before = [each for each in entries if each.segment < segment]
+        assert reader.last_before(segment) == (before[-1] if before else None)
+    assert reader.last_before(99) == entries[-1]
+    reader.close()
+
+
+def test_a_long_last_record_is_not_looked_for(folder: str) -> None:
+    write_session(folder, [note("k", "x" * 200_000)], wanted=WIDE)
+    write_session(folder, [note("k", "y")], wanted=WIDE)
+    entries = read_all(folder).entries
+    reader = Reader(folder, UID, disk=QUICK)
+    second = entries[-1].segment
+    assert second > 1
+    assert reader.last_before(second) is None
+    reader.close()

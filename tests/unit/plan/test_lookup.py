@@ -1,64 +1,66 @@
-"""One line of a plan or data file is found by its bytes, also at both ends, across frames, and beside similar lines."""
+"""Single lines of plan and data files, found by number: the same as by reading all lines."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.errors import DamagedError
-from holdfast.plan.files import LineFile, find_line
-from holdfast.report import find_planned
-from tests.unit.engine.runs import Asked, folder, given, go, rows
-from tests.unit.state.stories import fold_of
+from holdfast.journal.scan import Piece, SealedContent
+from holdfast.plan.files import LineFile
+from holdfast.plan.lookup import NumberedLines
 
 
-def lines_of(count: int) -> list[bytes]:
-    return [msgspec.json.encode({"r": n, "row": {"r": n + 1, "text": "x" * (n % 500)}}) for n in range(1, count + 1)]
+def written(path: Path, sizes: list[int], first: int = 0, step: int = 1) -> list[bytes]:
+    """A file with one line for each size."""
+    lines = [b'{"r":%d,"row":"%s"}' % (first + step * i, b"x" * size) for i, size in enumerate(sizes)]
+    LineFile(str(path)).write(lines)
+    return lines
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Several frames."""
-    found = str(tmp_path_factory.mktemp("lines") / "data.jsonl.zst")
-    LineFile(found).write(lines_of(2000))
-    return found
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=60), st.integers(0, 10**12), st.integers(1, 3))
+def test_every_line_is_found_by_its_number_and_no_other_is(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], first: int, step: int
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "data.jsonl.zst"
+    lines = written(path, sizes, first, step)
+    found = NumberedLines(str(path))
+    for number in range(first - 1, first + step * len(sizes) + 1):
+        place, is_between = divmod(number - first, step)
+        wanted = lines[place] if not is_between and 0 <= place < len(lines) else None
+        assert found.find(number) == wanted
+    found.close()
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 999, 1998, 2000])
-def test_a_line_is_found_by_its_beginning(path: str, number: int) -> None:
-    """The row inside the line before begins with the same bytes."""
-    assert find_line(path, 0, b'\n{"r":%d,' % number) == lines_of(2000)[number - 1]
+def test_a_line_longer_than_many_frames_is_found_and_so_are_its_neighbours(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl.zst"
+    lines = written(path, [10, 1_000_000, 10, 300_000, 10])
+    found = NumberedLines(str(path))
+    assert [found.find(number) for number in range(5)] == lines
+    found.close()
 
 
-def test_a_line_that_is_missing_is_not_found(path: str) -> None:
-    assert find_line(path, 0, b'\n{"r":2001,') is None
-    assert find_line(path, 0, b'\n{"r":20010,') is None
+def test_only_a_few_frames_of_a_long_file_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.jsonl.zst"
+    lines = written(path, [60] * 50_000)
+    begun: list[int] = []
+    pieces = SealedContent.pieces
+
+    def counted(self: SealedContent, offset: int, end: int | None = None) -> Iterator[Piece]:
+        begun.append(offset)
+        return pieces(self, offset, end)
+
+    monkeypatch.setattr(SealedContent, "pieces", counted)
+    found = NumberedLines(str(path))
+    assert found.find(43_210) == lines[43_210]
+    assert len(begun) < 25
+    found.close()
 
 
-def test_only_lines_from_the_offset_on_are_searched(path: str) -> None:
-    lines = lines_of(2000)
-    offset = sum(len(line) + 1 for line in lines[:500])
-    assert find_line(path, offset, b'\n{"r":500,') is None
-    assert find_line(path, offset, b'\n{"r":501,') == lines[500]
-
-
-def test_damage_before_the_line_is_reported(path: str, tmp_path: Path) -> None:
-    content = bytearray(Path(path).read_bytes())
-    content[40] ^= 0xFF
-    copy = tmp_path / "data.jsonl.zst"
-    copy.write_bytes(content)
-    with pytest.raises(DamagedError, match="is damaged"):
-        find_line(str(copy), 0, b'\n{"r":2000,')
-    copy.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DamagedError):
-        find_line(str(copy), 0, b'\n{"r":2000,')
-
-
-def test_every_planned_key_is_found_with_its_row(tmp_path: Path) -> None:
-    go(tmp_path, given([Asked(rows=rows(12))]))
-    run = folder(tmp_path)
-    cells = fold_of(run).story.cells
-    found = [find_planned(run, cells, f"task/mock/s{n}/1") for n in range(12)]
-    assert [each.o for each in found if each is not None] == list(range(12))
-    assert [each.row["id"] for each in found if each is not None and each.row] == [f"s{n}" for n in range(12)]
-    assert find_planned(run, cells, "task/mock/s/1") is None
+def test_a_file_of_other_lines_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl.zst"
+    LineFile(str(path)).write([b"not a row"])
+    with pytest.raises(DamagedError, match="does not begin with its number"):
+        NumberedLines(str(path)).find(1)

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.records.facts import ScoreGiven, Step, StoredRequest
 from holdfast.report import KeyStory
-from holdfast.report.story import KeyRecords, judgings_of
+from holdfast.report.story import KeyRecords, StepOutline, judgings_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 FAILURES = [{"kind": "server", "every": 1, "times": 1}]
@@ -88,11 +88,11 @@ def test_what_judges_were_asked_stands_under_their_evaluation_behind_the_attempt
 
 
 def test_a_judging_that_was_cut_off_is_told_apart_from_those_that_ended() -> None:
-    steps = [
+    steps: list[tuple[int, str, int, Step | StepOutline]] = [
         (n, "2026-01-01", 1, Step(0, scope, "q", asked=StoredRequest([], role="judge")))
         for n, scope in enumerate(("score/e/1", "score/f/1", "score/e/2"), 1)
     ]
-    said = [("2026-01-02", 1, ScoreGiven(0, 9, "e", "s", last=True))]
+    said = [(9, "2026-01-02", 1, ScoreGiven(0, 9, "e", "s", last=True))]
     told = judgings_of(KeyRecords(steps=steps, scores=said), {}, {"e": "style"})
     assert [(each.evaluation, each.name, each.told.attempt, each.told.status) for each in told] == [
         ("e", "style", 1, "finished"),

@@ -20,6 +20,7 @@ from holdfast.records.facts import (
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    ScoringStarted,
     Spent,
     Step,
     StepId,
@@ -36,12 +37,15 @@ from tests.unit.state.stories import (
     EVALUATION,
     ended,
     entries,
+    finished,
     fold_of,
     key,
     new_run,
     resumed,
+    score,
     scoring,
     started,
+    step,
 )
 
 FINISHED = 10
@@ -282,3 +286,15 @@ def test_losses_and_anomalies_keep_their_meaning_under_new_numbers(tmp_path: Pat
     index.close()
     assert (loss.kind, loss.n_first, loss.n_last) == ("line", 0, -1)
     assert "records 3 to 4" in loss.detail
+
+
+def test_verdicts_of_a_partial_evaluation_that_is_not_scored_stay(tmp_path: Path) -> None:
+    """They are paid for, and the next `score` replays them."""
+    part = draft("score.started", ScoringStarted("part", [], part="--limit 1"))
+    asked = StoredRequest([{"role": "user", "content": "?"}], role="judge")
+    verdict = draft("step", Step(0, "score/part/1", "q", asked=asked, answer=Answer("4")), key(0))
+    run = new_run(tmp_path, [started(1), scoring(), step(0), finished(0), score(0, 5), part, verdict])
+    condense(run)
+    kept = [msgspec.json.decode(each.line.d)["scope"] for each in entries(run) if each.line.t == "step"]
+    assert kept == ["score/part/1"]
+    assert [*fold_of(run, "part").judged] == [0]

@@ -123,6 +123,7 @@ def test_one_that_always_wins_has_the_smallest_p_there_is(test: Callable[..., Pa
     p = test([1.0] * 3000).p
     assert p is not None
     assert 0 < p < 1e-300
+    assert type(p) is float, "numbers of numpy cannot be written as JSON"
 
 
 @pytest.mark.parametrize("test", TESTS)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from holdfast.view import access
-from holdfast.view.access import Access, user_token
+from holdfast.view.web import access
+from holdfast.view.web.access import Access, user_token
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.view.shared import SharedWork
+from holdfast.view.web.shared import SharedWork
 
 
 def test_many_requests_at_the_same_time_do_the_work_twice_at_most() -> None:

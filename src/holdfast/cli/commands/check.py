@@ -7,39 +7,76 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.cli.adhoc import naming_options, refuse_data_file
+from holdfast.cli.adhoc import naming_options
 from holdfast.cli.commands.cost import estimate_lines
+from holdfast.cli.errors import explain
 from holdfast.cli.output import hanging, print_json, print_line, warn
+from holdfast.cli.spec_argument import load_named
 from holdfast.engine.budget import output_limit
+from holdfast.errors import HoldfastError
 from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import content_text, counted, lines_of, short
-from holdfast.runs import Given, Overrides, load_spec, resolve_run
+from holdfast.runs import Given, Overrides, resolve_run
 from holdfast.runs import check as check_given
-from holdfast.runs.estimate import estimate, read_prompts
-from holdfast.runs.execution.preparation import check_servers
+from holdfast.runs.estimate import Estimate, estimate, read_prompts
+from holdfast.runs.execution.preparation import ServerCheck, check_servers
 from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
-from holdfast.score import scale_hints
+from holdfast.score import scale_hints, threshold_hints
 from holdfast.solve import sandboxes_of
-from holdfast.spec import Spec, find_warnings, missing_keys
+from holdfast.spec import KeptCombinations, Spec, find_warnings, missing_keys
 
 _SAMPLES_SHOWN = 3
 _MESSAGES_MAX = 50
 
 
-def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) -> int:
-    """Print whether a spec can be run. Returns 2 if it cannot, also because a server does not respond."""
-    refuse_data_file(path)
-    spec = load_spec(path, overrides)
-    prepared, planned = check_given(Given(spec, where=path))
+class SpecCheck(msgspec.Struct, frozen=True):
+    """What `check --json` prints about a spec."""
+
+    spec: str
+    planned: int = 0
+    tasks: Sequence[str] = ()
+    models: Sequence[str] = ()
+    evaluation: str = ""
+    warnings: Sequence[str] = ()
+    errors: Sequence[str] = ()
+    servers: Sequence[ServerCheck] = ()
+    combinations: Sequence[KeptCombinations] = ()
+    """How many combinations of its sweeps each `when` keeps."""
+
+
+def check_specs(paths: Sequence[str], overrides: Overrides, servers: bool, as_json: bool) -> int:
+    """Print whether specs can be run. Returns 2 if one cannot, also because a server does not respond."""
+    found = []
+    for path in paths:
+        try:
+            found.append(_check_spec(path, overrides, servers, is_only=len(paths) == 1))
+        except HoldfastError as error:
+            if len(paths) == 1:
+                raise
+            explain(error)  # the other specs are still checked
+            found.append(SpecCheck(path, errors=[str(error)]))
+            continue
+        if not as_json:
+            _print_check(found[-1])
+    if as_json:
+        print_json(found if len(paths) > 1 else found[0])
+    return 2 if any(each.errors for each in found) else 0
+
+
+def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool) -> SpecCheck:
+    """Check one spec, and print its warnings and what keeps it from being run now."""
+    given = load_named(path, overrides, is_only=is_only)
+    spec = given.spec
+    prepared, planned = check_given(given)
     replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
         *find_warnings(spec, os.environ),
@@ -47,32 +84,35 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
         *(each.doubt for each in replies if each.doubt),
     ]
     hints = scale_hints(each for every in prepared.scorers.values() for each in every)
+    for index, task in enumerate(spec.tasks):
+        hints += threshold_hints(task, prepared.scorers[task.name], f"tasks[{index}].reduce")
     errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
     for warning in (*warnings, *hints):
-        warn(f"{path}: {warning}")
+        warn(given.explain(warning))
     for error in errors:
-        sys.stderr.write(f"holdfast: {path}: {error}\n")
-    if as_json:
-        print_json(
-            {
-                "spec": path,
-                "planned": planned,
-                "tasks": [task.name for task in spec.tasks],
-                "models": [model.name for model in spec.models],
-                "evaluation": prepared.evaluation,
-                "warnings": [*warnings, *hints],
-                "errors": errors,
-                "servers": replies,
-            }
-        )
-        return 2 if errors else 0
-    for each in replies:
+        sys.stderr.write(f"holdfast: {given.explain(error)}\n")
+    return SpecCheck(
+        path,
+        planned,
+        [task.name for task in spec.tasks],
+        [model.name for model in spec.models],
+        prepared.evaluation,
+        [*warnings, *hints],
+        errors,
+        replies,
+        given.kept,
+    )
+
+
+def _print_check(checked: SpecCheck) -> None:
+    for each in checked.servers:
         if not each.error:
             print_line(f"{each.place}: the server responds")
-    names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
-    verdict = "cannot be run now" if errors else "can be run" if warnings else "is valid"
-    print_line(f"{path} {verdict}: {counted(planned, 'answer')} planned ({names}).")
-    return 2 if errors else 0
+    for kept in checked.combinations:
+        print_line(f"{kept.place} keeps {kept.kept} of {counted(kept.total, 'combination')}")
+    names = f"{counted(len(checked.tasks), 'task')}, {counted(len(checked.models), 'model')}"
+    verdict = "cannot be run now" if checked.errors else "can be run" if checked.warnings else "is valid"
+    print_line(f"{checked.spec} {verdict}: {counted(checked.planned, 'answer')} planned ({names}).")
 
 
 class CellPreview(msgspec.Struct, frozen=True):
@@ -95,33 +135,54 @@ class CellPreview(msgspec.Struct, frozen=True):
     """In the first messages; no estimate includes their cost."""
 
 
-def print_dry_run(given: Given, as_json: bool) -> int:
+class SpecPreview(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What `run --dry-run --json` prints about a spec. `spec` is set if there are several."""
+
+    planned: int
+    cells: Sequence[CellPreview]
+    estimate: Estimate
+    spec: str = ""
+
+
+def print_dry_runs(specs: Sequence[Given], as_json: bool) -> int:
     """Print the exact messages of each cell's first samples, and an estimate of the whole. Sends and writes nothing."""
-    with naming_options(given.where):
-        prepared, planned = check_given(given)
-    cells = [cell for name, work in prepared.works.items() for cell in _preview_cells(name, work, prepared.spec)]
-    guess = estimate(prepared.spec, prepared.works, {})
+    several = len(specs) > 1
+    found = []
+    for given in specs:
+        with naming_options(given.where):
+            prepared, planned = check_given(given)
+        cells = [cell for name, work in prepared.works.items() for cell in _preview_cells(name, work, prepared.spec)]
+        guess = estimate(prepared.spec, prepared.works, {})
+        found.append(SpecPreview(planned, cells, guess, given.where if several else ""))
+        if not as_json:
+            if several:
+                print_line(given.where, "bold")
+            _print_preview(found[-1], prepared.works)
     if as_json:
-        print_json({"planned": planned, "cells": cells, "estimate": guess})
-        return 0
-    for cell in cells:
+        print_json(found if several else found[0])
+    return 0
+
+
+def _print_preview(preview: SpecPreview, works: Mapping[str, PreparedTask]) -> None:
+    for cell in preview.cells:
         print_line(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
         params = msgspec.json.encode(cell.params).decode()
         files = f" and {counted(cell.files, 'file')}" if cell.files else ""
         print_line(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} input tokens{files}")
-        size_of = prepared.works[cell.task].file_size
+        size_of = works[cell.task].file_size
         for sample, messages in cell.first.items():
             print_line(f"  {sample}")
             for message in messages:
                 text = f"{message.get('role')}: {content_text(message.get('content'), size_of)}"
                 for line in lines_of(hanging(text)):
                     print_line(f"    {line}")
+    guess = preview.estimate
     for line in estimate_lines(guess) if guess.dollars is not None else ():
         print_line(line)
     for line in guess.over():
         warn(line)
-    print_line(f"{counted(planned, 'answer')} in all; no request was sent. Your own solvers may send more than this.")
-    return 0
+    planned = counted(preview.planned, "answer")
+    print_line(f"{planned} in all; no request was sent. Your own solvers may send more than this.")
 
 
 def _preview_cells(name: str, work: PreparedTask, spec: Spec) -> Iterator[CellPreview]:

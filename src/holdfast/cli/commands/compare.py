@@ -10,14 +10,16 @@ from holdfast.cli.run_argument import run_to_show
 from holdfast.report import (
     Comparison,
     Grid,
+    common_model,
+    comparison_method,
     comparison_sentences,
+    comparison_title,
     count_of,
-    counted,
-    describe_methods,
     first_line,
     format_interval,
     format_number,
     format_p,
+    overlap_line,
     readable_input,
     value_text,
 )
@@ -29,12 +31,7 @@ _STATS_BY_IMPORTANCE = ("difference", "95% interval", "adjusted p", "n")
 _COLUMNS_MAX = 8
 _EXCERPT = 70
 _CHANGED = 5
-_REASONS = {
-    "label": "with a label instead",
-    "no_score": "no score",
-    "scorer_failed": "scorer failed",
-    "no_value": "without a value",
-}
+_EFFECT = "dz: mean difference over its standard deviation between samples"
 
 
 class CompareOptions(msgspec.Struct, frozen=True):
@@ -61,7 +58,7 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
 
 
 def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, family: int) -> None:
-    several = len({_common_model(each) for each in found} - {""}) > 1
+    several = len({common_model(each) for each in found} - {""}) > 1
     for sentence in comparison_sentences(found):
         print_line(sentence, "bold")
     print_line("")
@@ -69,35 +66,25 @@ def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, fam
     titles: Sequence[str] = _TITLES
     if several:
         titles = ("task", "model", *_TITLES[1:])
-        rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
+        rows = [[*row[:1], common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
     names = (*titles, *_STATS)
     kept = names if options.all_columns else (*titles, *_STATS_BY_IMPORTANCE)[:_COLUMNS_MAX]
     shown = [index for index, name in enumerate(names) if name in kept]
     chosen = [[row[index] for index in shown] for row in rows]
     print_table(Grid([names[i] for i in shown], chosen, titles=len(titles), right=_STATS, whole=("scorer",)))
     print_line("")
-    print_line(_describe_method(found, options.adjust, family), "dim")
-    for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
+    method = comparison_method(found, options.adjust, family)
+    print_line("; ".join(filter(None, (method, _EFFECT))), "dim")
+    for line in dict.fromkeys(overlap_line(each, several) for each in found):
         print_line(line, "dim")
     for each in found:
         if each.depends_on_missing:
-            title = _format_title(each, each.first.family, several)
+            title = comparison_title(each, each.first.family, several)
             print_line(
                 f"{title}: the difference would not be significant if the missing scores were against it", "yellow"
             )
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
-
-
-def _common_model(each: Comparison) -> str:
-    """The model, if both sides have the same one; else empty."""
-    return each.first.model if each.first.model == each.second.model else ""
-
-
-def _format_title(each: Comparison, task: str, several: bool) -> str:
-    """Task and scorer of a comparison, with the model if `several` models are compared with themselves."""
-    model = f"/{_common_model(each)}" if several and _common_model(each) else ""
-    return f"{task}{model} {each.scorer}"
 
 
 def _row(each: Comparison) -> list[str]:
@@ -132,54 +119,13 @@ def _format_number(value: float | None, sign: str = "") -> str:
     return "" if value is None else format_number(value, sign)
 
 
-_TESTS = {"mcnemar": "McNemar's exact test", "permutation": "sign-flip permutation test"}
-
-
-def _describe_method(found: Sequence[Comparison], adjust: str, family: int) -> str:
-    """One line: intervals, tests, adjustment and effect size of the table."""
-    parts = []
-    method = describe_methods(each.difference for each in found if each.difference is not None)
-    if method:
-        parts.append(f"95% intervals: {method}")
-    tests = " or ".join(_TESTS.get(test, test) for test in dict.fromkeys(each.test for each in found if each.test))
-    if tests:
-        name = "Holm" if adjust == "holm" else "Benjamini-Hochberg"
-        among = f"{name} over {counted(family, 'test')} (not: rows derived from others, rows without a difference)"
-        parts.append(f"p: {tests}, two-sided; adjusted p: {among}")
-    return "; ".join([*parts, "dz: mean difference over its standard deviation between samples"])
-
-
-def _describe_overlap(each: Comparison, several: bool) -> str:
-    """How many keys two sides were compared on, and what was left out."""
-    first, second = each.first.label(each.second), each.second.label(each.first)
-    sides = f"{_format_title(each, each.first.family, several)}, {first} and {second}"
-    parts = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
-    if each.difference is not None and each.difference.groups is not None:
-        parts[0] += f" in {counted(each.difference.groups, 'group')}"
-    for label, only, missing in (
-        (first, each.only_first, each.missing_first),
-        (second, each.only_second, each.missing_second),
-    ):
-        if only:
-            parts.append(f"{only} only in {label}")
-        if missing:
-            reasons = ", ".join(f"{count} {_REASONS.get(why, why)}" for why, count in missing.items())
-            parts.append(f"left out of {label}: {reasons}")
-    if each.bounds is not None:
-        low, high = (format_number(end, "+") for end in each.bounds)
-        parts.append(f"with what is missing the difference is between {low} and {high}")
-    elif each.difference is not None and (each.missing_first or each.missing_second):
-        parts.append("what is missing may change the difference, by how much is unknown: the scale has no known ends")
-    return f"{sides}: {'; '.join(parts)}"
-
-
 def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     if not each.changed or not limit:
         return
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
     count = f"{len(each.changed)} of {each.common} changed"
     print_line("")
-    print_line(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
+    print_line(f"{comparison_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")

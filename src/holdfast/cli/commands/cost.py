@@ -9,7 +9,7 @@ from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, dollars, short, sum_costs, unpriced_line
-from holdfast.runs import Given, Overrides, default_store, load_spec
+from holdfast.runs import Overrides, default_store, load_given
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import Estimate, Range, estimate, load_observed_usage
 
@@ -82,7 +82,7 @@ def _format_value(tokens: int, amount: float | None) -> str:
 
 
 def _print_estimate(path: str, overrides: Overrides, store: str | None, as_json: bool) -> None:
-    prepared, _ = check_given(Given(load_spec(path, overrides), where=path))
+    prepared, _ = check_given(load_given(path, overrides))
     seen = load_observed_usage(prepared.spec, store or default_store())
     guess = estimate(prepared.spec, prepared.works, seen)
     if as_json:

@@ -73,6 +73,17 @@ def print_schema() -> None:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     properties = schema["$defs"]["Spec"]["properties"]
     properties["defaults"] = {"type": "object", "description": "Default values for tasks and models."}
+    properties["include"] = {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+        "description": "Files whose fields this spec takes over, relative to this file; its own fields win.",
+    }
+    schema["$defs"]["Spec"].pop("required")  # an included file may have them
+    schema["$defs"]["Spec"]["anyOf"] = [{"required": ["models", "tasks"]}, {"required": ["include"]}]
+    for kind in ("Model", "Task"):
+        schema["$defs"][kind]["properties"]["when"] = {
+            "anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}],
+            "description": "Which combinations of swept values to run: swept fields, each with its value or values.",
+        }
     schema["$defs"]["Model"].pop("required")  # the name defaults to the model, the provider may be in defaults
     schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
     print_json(schema)

@@ -3,7 +3,6 @@ mirror or from a copy of its folder, remove old runs.
 """
 
 import os
-import re
 import shlex
 import warnings
 
@@ -15,7 +14,15 @@ from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, duration, human_bytes
-from holdfast.runs import RunLocation, default_store, find_run
+from holdfast.runs import (
+    RetentionRule,
+    RunLocation,
+    configuration_path,
+    default_store,
+    find_run,
+    name_option,
+    read_policies,
+)
 from holdfast.runs.mirror.recoverable import damage_of, list_recoverable
 from holdfast.runs.mirror.recovery import RecoveryOptions, recover
 from holdfast.runs.mirror.remote import find_in_mirror
@@ -24,7 +31,6 @@ from holdfast.runs.store.doctor import fix as fix_finding
 from holdfast.runs.store.lookup import finish_removals, folders_in
 from holdfast.runs.store.retention import (
     RemovalCandidate,
-    RetentionPolicy,
     chosen,
     named,
     remove,
@@ -35,11 +41,8 @@ from holdfast.runs.store.retention import (
 from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 
 _DIFFERENCES_SHOWN = 50
-_SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
-_AGE = re.compile(r"^\s*([0-9]{1,9}(?:\.[0-9]+)?)\s*([hdwmy]?)\s*$", re.IGNORECASE)
 Kept = dict[str, HoldfastError | OSError]
 """Runs that could not be removed, by folder, and why."""
-_DAYS = {"h": 1 / 24, "d": 1, "": 1, "w": 7, "m": 30, "y": 365}
 
 
 def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False) -> int:
@@ -98,17 +101,6 @@ class RemovalMode(msgspec.Struct, frozen=True):
     mirror: bool
 
 
-class RemovalRules(msgspec.Struct, frozen=True):
-    """The options of `gc` that select runs, as they were typed."""
-
-    older_than: str | None = None
-    keep: int | None = None
-    max_size: str | None = None
-    experiment: str | None = None
-    tagged_too: bool = False
-    latest_too: bool = False
-
-
 def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> int:
     """Print every problem found in a store or a run; return 5 if data is damaged and was not fixed."""
     where = store or default_store()
@@ -128,18 +120,16 @@ def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> i
     return 5 if any(finding.damage and not finding.fixed for finding in found) else 0
 
 
-def remove_runs(names: list[str], rules: RemovalRules, store: str | None, removal: RemovalMode, as_json: bool) -> int:
+def remove_runs(names: list[str], rule: RetentionRule, store: str | None, removal: RemovalMode, as_json: bool) -> int:
     """List or remove runs; return the exit code of the first named run that could not be removed."""
     where = store or default_store()
-    if names and rules != RemovalRules():
+    if names and rule != RetentionRule():
         raise UsageError("name runs, or select them with options such as --older-than; not both")
     there = [name for name in names if is_url(name)]
     if there and not removal.mirror:
         raise UsageError(f"{there[0]} is a run in a mirror; to remove it there, add --mirror")
-    if names:
-        doomed = named([find_run(where, name) for name in names if name not in there])
-    else:
-        doomed = chosen(where, _policy(rules))
+    here = [name for name in names if name not in there]
+    doomed = named([find_run(where, name) for name in here]) if names else _select(where, rule)
     doomed = [with_mirror(each, goes=removal.mirror) for each in doomed] + [select_in_mirror(url) for url in there]
     if removal.yes and not is_url(where):
         finish_removals(where)
@@ -154,6 +144,20 @@ def remove_runs(names: list[str], rules: RemovalRules, store: str | None, remova
     return 0
 
 
+def _select(where: str, rule: RetentionRule) -> list[RemovalCandidate]:
+    """Select runs by the options; without options, by the rules of the store."""
+    if rule.is_selective:
+        return [msgspec.structs.replace(each, rule=0) for each in chosen(where, [rule.policy(name_option)])]
+    has_options = msgspec.structs.replace(rule, experiment=None) != RetentionRule()
+    policies = [] if has_options or is_url(where) else read_policies(where)
+    path = configuration_path(where)
+    if not policies:
+        options = "--older-than 30d, --keep 5, --max-size 10GB"
+        raise UsageError(f"say which runs to remove: {options}, or name runs; or write rules into {path}")
+    found = [each for each in chosen(where, policies) if rule.experiment in (None, each.place.experiment)]
+    return [msgspec.structs.replace(each, why=f"rule {each.rule} of {path}: {each.why}") for each in found]
+
+
 def _remove_all(doomed: list[RemovalCandidate]) -> Kept:
     """Remove runs. One that cannot be removed does not keep the others from being removed."""
     kept: Kept = {}
@@ -166,20 +170,6 @@ def _remove_all(doomed: list[RemovalCandidate]) -> Kept:
     return kept
 
 
-def _policy(rules: RemovalRules) -> RetentionPolicy:
-    policy = RetentionPolicy(
-        _parse_age(rules.older_than),
-        rules.keep,
-        _parse_size(rules.max_size),
-        rules.experiment,
-        not rules.tagged_too,
-        not (rules.latest_too or rules.keep == 0),
-    )
-    if policy.older_than_days is None and policy.keep is None and policy.max_bytes is None:
-        raise UsageError("say which runs to remove: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
-    return policy
-
-
 def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(
@@ -190,6 +180,7 @@ def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json
                     "created": each.created,
                     "bytes": each.bytes,
                     "why": each.why,
+                    "rule": each.rule or None,
                     "mirror": each.mirror,
                     "mirror_goes": each.mirror_goes,
                     "removed": yes and each.place.folder not in kept,
@@ -217,25 +208,6 @@ def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json
             how = f"holdfast gc {shlex.quote(each.mirror)} --mirror --yes" if yes else "add --mirror"
             print_line(f"The mirror of {name} is kept: {each.mirror}; to remove it too: {how}")
     print_line(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
-
-
-def _parse_size(text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = _SIZE.match(text)
-    if match is None:
-        raise UsageError(f"--max-size {text}: write a size such as 500MB or 10GB")
-    unit = 1024 if match[3] else 1000
-    return int(float(match[1]) * unit ** " kmgt".index(match[2].lower() or " "))
-
-
-def _parse_age(text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = _AGE.match(text)
-    if match is None:
-        raise UsageError(f"--older-than {text}: write an age such as 12h, 30d or 8w")
-    return float(match[1]) * _DAYS[match[2].lower()]
 
 
 _COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last seen", "place")

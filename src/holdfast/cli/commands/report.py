@@ -12,12 +12,12 @@ from holdfast.cli.output import end_quietly, opened, print_line, print_table, re
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
-from holdfast.errors import UsageError, error_of_path
-from holdfast.report import RunReport, report_table
+from holdfast.errors import DamagedError, UsageError, error_of_path
+from holdfast.report import ComparisonResult, RunReport, report_table
 from holdfast.report.formats import OutputFormat, ReportSource, find_format, formats_of
 from holdfast.report.formats.markdown import markdown
-from holdfast.report.formats.plots import IMAGES, Plot, collect_plot_data, draw, has_plots
-from holdfast.runs import Run
+from holdfast.report.formats.plots import IMAGES, Plot, collect_plot_data, draw
+from holdfast.runs import Run, comparison_of
 from holdfast.spec import nearest
 
 _ESCAPES = {"": "", "json": JSON_ESCAPES, "xml": XML_ESCAPES}
@@ -89,19 +89,19 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpt
         reports,
         partial(runs[0].lines, options.evaluation),
         lambda: [run.sheet(options.evaluation) for run in runs],
-        lambda: _page_plots(runs, reports, options.evaluation),
+        lambda: _compared(runs, options.evaluation),
         options.at_least,
     )
     with end_quietly(), opened(options.output, _ESCAPES[format.escapes]) as out:
         format.load()(source, out)
 
 
-def _page_plots(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str) -> Iterable[Plot]:
-    """The plots of an HTML page; none without matplotlib."""
-    if has_plots():
-        return _figures(runs, reports, evaluation, "svg")
-    warn("the page has no plots; to add them: pip install 'holdfast[plots]'")
-    return ()
+def _compared(runs: Sequence[Run], evaluation: str) -> ComparisonResult | None:
+    """For an HTML page. None if there is nothing to compare, or if a run is damaged, which the page says."""
+    try:
+        return comparison_of(runs, None, evaluation, questions=0)
+    except (UsageError, DamagedError):
+        return None
 
 
 def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, folder: str) -> None:

@@ -1,25 +1,33 @@
 """`run`, `resume`, `retry`, `extend` and `fork`: resolve the spec, execute it, print the report.
 
 Owns no state: whatever a crash interrupts here is continued from the journal by the same command.
+
+`run` executes several specs one after the other, in this process. All are checked before the first request. A run that
+fails does not keep the others from being started, as a cell that fails does not stop the other cells of a run. Only an
+interrupt and failed storage end the list. With `--id`, the name of its spec's file is part of each run's id, so that
+the same command continues all of them after a crash.
 """
 
 import asyncio
 import itertools
 import logging
 import os
+import shlex
 import sys
-from collections.abc import Awaitable, Callable
+import warnings
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
-from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
-from holdfast.cli.errors import set_options, suggesting_commands
+from holdfast.cli.adhoc import AdHoc, build_given, naming_options
+from holdfast.cli.errors import explain, explain_os_error, set_options, suggesting_commands
 from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
 from holdfast.cli.progress import spinner, watch
-from holdfast.cli.signals import Stopper, run_stoppable
+from holdfast.cli.signals import Stopper, StuckLoops, exit_if_stuck, release_signals, run_stoppable
+from holdfast.cli.spec_argument import load_named
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError
+from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
 from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
@@ -30,11 +38,11 @@ from holdfast.runs import (
     Run,
     RunLocation,
     RunOutcome,
+    check_startable,
     default_store,
     execute,
     extend,
     left_without_failures,
-    load_spec,
     new_run_location,
     resolve_run,
 )
@@ -65,14 +73,16 @@ Work = Callable[[Given, Observe], Awaitable[RunOutcome]]
 """Starts, resumes or extends a run."""
 
 
-def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Overrides) -> int:
-    """Start a run, or continue the one with this id; then suggest the next command."""
+def run_spec(
+    given: Given, run_id: str | None, store: str | None, overrides: Overrides, stuck: StuckLoops | None = None
+) -> int:
+    """Start a run, or continue the one with this id; then suggest the next command. `stuck`: as in `run_stoppable`."""
     where = store or default_store()
     if run_id is None:
         _suggest_resume(given.spec, where)
     place = new_run_location(given, where, run_id)
     with naming_options(given.where):
-        code = _execute(given, place, overrides)
+        code = _execute(given, place, overrides, stuck=stuck)
     if code in (0, 1):
         _suggest_extend(given, place, overrides)
     return code
@@ -170,31 +180,39 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     await make_fork(fork, announce, dry=dry)
 
 
-def resolve_spec(path: str | None, options: AdHoc, overrides: Overrides) -> Given:
-    """Load the spec that `run` executes, from a file or from the options, and print its warnings."""
-    if path is None:
-        given = build_given(options, overrides.sets, overrides.selection)
-    else:
+def resolve_specs(paths: Sequence[str], options: AdHoc, overrides: Overrides) -> list[Given]:
+    """Load the specs that `run` executes, from files or from the options, and print their warnings."""
+    for path in paths:
         options.refuse_beside_spec(path)
-        refuse_data_file(path)
-        given = Given(load_spec(path, overrides), where=path)
-    for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
-        warn(f"{path}: {doubt}" if path is not None else doubt)
-    return given
+    specs = [load_named(path, overrides, is_only=len(paths) == 1) for path in paths]
+    specs = specs or [build_given(options, overrides.sets, overrides.selection)]
+    for given in specs:
+        for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
+            warn(given.explain(doubt))
+    return specs
 
 
-def _execute(given: Given, place: RunLocation, overrides: Overrides, retry: Retry | None = None) -> int:
+def _execute(
+    given: Given,
+    place: RunLocation,
+    overrides: Overrides,
+    retry: Retry | None = None,
+    stuck: StuckLoops | None = None,
+) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     with suggesting_commands(place, given, overrides.sets, overrides.selection):
-        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()))
+        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()), stuck)
 
 
-def _run(given: Given, work: Work) -> int:
-    logging.getLogger("holdfast").addHandler(_WarningHandler(logging.WARNING))
-    return run_stoppable(
-        partial(_execute_watched, given, work), _print_outcome, "interrupted before any request was sent"
-    )
+def _run(given: Given, work: Work, stuck: StuckLoops | None = None) -> int:
+    logger, handler = logging.getLogger("holdfast"), _WarningHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        too_early = "interrupted before any request was sent"
+        return run_stoppable(partial(_execute_watched, given, work), _print_outcome, too_early, stuck)
+    finally:
+        logger.removeHandler(handler)
 
 
 async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> RunOutcome:
@@ -275,3 +293,107 @@ def _suggest_resume(spec: Spec, store: str) -> None:
             continue  # a run that cannot be read is not worth suggesting
         if is_same:
             sys.stderr.write(f"there is an interrupted run of this spec; to continue it: {again}\n")
+
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_INTERRUPTED = 130
+_STORAGE_FAILED = 8
+_DAMAGED = 5
+
+
+class RunChoice(msgspec.Struct, frozen=True):
+    """What the options of `run` say about each of several runs."""
+
+    run_id: str | None
+    store: str | None
+    overrides: Overrides
+
+    def id_of(self, given: Given) -> str | None:
+        """The id of one of the runs: that of the command, and the name of the spec's file."""
+        if self.run_id is None:
+            return None
+        stem, suffix = os.path.splitext(os.path.basename(given.where))
+        return f"{self.run_id}-{stem if suffix in _SUFFIXES else stem + suffix}"
+
+
+def run_specs(specs: Sequence[Given], choice: RunChoice) -> int:
+    """Execute the runs of several specs, one after the other. Returns the exit code."""
+    _check_specs(specs, choice)
+    stuck: StuckLoops = []
+    codes: list[int] = []
+    stopped = 0
+    for number, given in enumerate(specs, 1):
+        if codes:
+            print_line("")  # between two reports
+        sys.stderr.write(f"spec {number} of {len(specs)}: {given.where}\n")
+        try:
+            codes.append(_run_one(given, choice, stuck))
+        except KeyboardInterrupt:  # before the run could handle signals itself
+            codes.append(_INTERRUPTED)
+            stopped = _INTERRUPTED
+        if release_signals():
+            stopped = _INTERRUPTED
+        elif codes[-1] == _STORAGE_FAILED:  # the next run needs the same storage
+            stopped = _STORAGE_FAILED
+        if stopped:
+            break
+    _print_summary(specs, codes, choice)
+    code = next(filter(None, codes), stopped if len(codes) < len(specs) else 0)
+    exit_if_stuck(stuck, code)
+    return code
+
+
+def _check_specs(specs: Sequence[Given], choice: RunChoice) -> None:
+    """SpecError or UsageError if one of the runs could not be started, before anything is paid for."""
+    names: dict[str, str] = {}
+    for given in specs:
+        place = new_run_location(given, choice.store or default_store(), choice.id_of(given))
+        other = names.get(place.folder)
+        if other is not None:
+            both = f"{other} and {given.where} would both be the run {place.experiment}/{place.run_id}"
+            raise UsageError(f"--id {choice.run_id}: {both}; rename a file, or run them one by one")
+        names[place.folder] = given.where
+        # A run that has begun, here or in its mirror, has its own copy of the data.
+        may_be_in_mirror = choice.run_id is not None and given.spec.mirror is not None
+        if not place.began and not may_be_in_mirror:
+            with spinner(f"checking {given.where}"):
+                check_startable(given)
+
+
+def _run_one(given: Given, choice: RunChoice, stuck: StuckLoops) -> int:
+    """Execute one run. An error is printed, and its exit code returned, so that the next run can be started."""
+    try:
+        return run_spec(given, choice.id_of(given), choice.store, choice.overrides, stuck)
+    except DamagedError as error:
+        warnings.warn(str(error), DamageWarning, stacklevel=2)
+        return _DAMAGED
+    except HoldfastError as error:
+        return explain(error)
+    except OSError as error:
+        return explain_os_error(error)
+    except SystemExit as error:  # interrupted before there was a run
+        return error.code if isinstance(error.code, int) else 1
+
+
+def _print_summary(specs: Sequence[Given], codes: Sequence[int], choice: RunChoice) -> None:
+    """Print how the runs ended, and how to start those that were not."""
+    failed = [f"{given.where} (exit code {code})" for given, code in zip(specs, codes, strict=False) if code]
+    parts = [f"{len(codes) - len(failed)} of {len(specs)} specs done"]
+    parts += [f"not done: {', '.join(failed)}"] if failed else []
+    left = [given.where for given in specs[len(codes) :]]
+    if left:
+        again = "run the same command again"
+        if choice.run_id is None:  # the same command would also start new runs of the others
+            again = f"start with: {shlex.join(['holdfast', 'run', *left, *_options(choice)])}"
+        parts.append(f"not started: {', '.join(left)}; {again}")
+    sys.stderr.write(f"{'; '.join(parts)}\n")
+
+
+def _options(choice: RunChoice) -> list[str]:
+    """The options of `run` as they were typed."""
+    part = choice.overrides.selection
+    named = (("--sample", part.samples), ("--task", part.tasks), ("--model", part.models))
+    options = itertools.chain.from_iterable((option, value) for option, values in named for value in values)
+    limit = [] if part.limit is None else ["--limit", str(part.limit)]
+    store = [] if choice.store is None else ["--store", choice.store]
+    return [*set_options(choice.overrides.sets), *limit, *options, *store]

@@ -5,12 +5,13 @@ The evaluated models are never called. Interrupted scoring continues with the sa
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from holdfast.cli.commands.run import have_scorers_failed
 from holdfast.cli.output import hanging, print_json, print_line, print_table
@@ -21,40 +22,97 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
 from holdfast.runs import Given, Overrides, Run, RunLocation, default_store, find_run, resolve_run
-from holdfast.runs.control import ControlRequest
-from holdfast.runs.requests import write_request
+from holdfast.runs.requests import set_score as record_score
 from holdfast.runs.scoring import (
     Edit,
     Scored,
+    ScoreRequest,
     Trial,
-    edited,
-    require_scorers,
+    find_author,
+    given_to_score,
     resolve_scorers,
     score,
     try_scorers,
-    with_scorers,
 )
 from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
 from holdfast.runs.store.lookup import suggest_resume_command
 from holdfast.score import ANOMALIES_VERSION, as_number
-from holdfast.spec import Spec
+from holdfast.spec import Spec, value_of
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
 _EXCERPT = 60
+_REASON = 100
 _NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
 Values = dict[str, dict[str, Any]]
 """The value of each scorer, by key and scorer."""
 
 
-def score_run(name: str, entries: Sequence[str], label: str, store: str | None, overrides: Overrides) -> int:
+class ScoreOptions(msgspec.Struct, frozen=True):
+    """What to do besides recording an evaluation: at most one of `watch`, `list`, `set` and `anomalies`."""
+
+    watch: bool = False
+    list: bool = False
+    set: tuple[str, str] | None = None
+    reason: str = ""
+    by: str = ""
+    anomalies: bool = False
+    evaluation: str = ""
+    as_json: bool = False
+
+    def check(self, request: ScoreRequest) -> None:
+        """UsageError for options that do not go together."""
+        if self.list + self.anomalies + (self.set is not None) + (self.watch or request != ScoreRequest()) > 1:
+            raise UsageError(
+                "score with --scorers, list with --list, set one score with --set, or look with --anomalies: "
+                "one at a time"
+            )
+        if self.set is None and (self.reason or self.by or self.evaluation):
+            raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
+        if self.as_json and not self.list:
+            raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
+        if self.watch and (request.selection or request.roles):
+            problem = "--watch takes no --limit, --sample, --wrong or --role"
+            raise UsageError(f"{problem}: it scores all answers, without judges")
+
+
+def score_or_look(name: str, request: ScoreRequest, options: ScoreOptions, store: str | None, trust: bool) -> int:
+    """Do what the options of `score` say. Returns the exit code."""
+    options.check(request)
+    overrides = Overrides(trust=trust)
+    if options.list:
+        return list_evaluations(name, store, options.as_json)
+    if options.anomalies:
+        return find_anomalies(name, store, overrides)
+    if options.set is not None:
+        return set_score(name, options.set, (options.reason, options.by), options.evaluation, store)
+    if options.watch:
+        return watch_scorers(name, [str(each) for each in request.scorers], store, overrides)
+    return score_run(name, request, store, overrides)
+
+
+def score_run(name: str, request: ScoreRequest, store: str | None, overrides: Overrides) -> int:
     """Record an evaluation, or continue one that was interrupted."""
+    request.selection.check()
     place, given = resolve_run(name, None, store, overrides)
-    if entries:
-        given = with_scorers(given, resolve_scorers(entries))
-    require_scorers(place, given)
-    work = partial(_score, given, place, label)
+    given = given_to_score(given, place, request)
+    work = partial(_score, given, place, request)
     return run_stoppable(work, partial(_print_scored, given.spec), "interrupted before anything was scored")
+
+
+def parse_roles(texts: Sequence[str]) -> dict[str, Any]:
+    """Values of `--role`: ROLE=PROVIDER/MODEL, or ROLE={field: value} as in a spec."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        role, _, given = text.partition("=")
+        model = value_of(given, f"--role {role}") if given.lstrip().startswith("{") else given
+        is_name = isinstance(model, str) and ("/" in model or ":" in model or model == "mock")
+        if not role or not (is_name or isinstance(model, dict)):
+            raise UsageError(f"--role {text}: write ROLE=PROVIDER/MODEL, for example --role judge=openai/gpt-x")
+        if role in found:
+            raise UsageError(f"--role {role} is given twice; a role has one model")
+        found[role] = model
+    return found
 
 
 def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
@@ -69,39 +127,78 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
     return 0
 
 
-async def _score(given: Given, place: RunLocation, label: str, stopper: Stopper) -> Scored:
+async def _score(given: Given, place: RunLocation, request: ScoreRequest, stopper: Stopper) -> Scored:
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         while True:
-            scoring.update(engine.progress.scored)
+            scoring.update(engine.progress.scored, engine.progress.to_score)
             await asyncio.sleep(_LOOK_SECONDS)
 
     with spinner(f"scoring the answers of {place.run_id}") as scoring:
-        return await score(given, place, label, observe)
+        return await score(given, place, request, observe)
 
 
 def _print_scored(spec: Spec, done: Scored) -> int:
-    parts = [f"{counted(done.scored, 'answer')} scored"]
-    if done.left and done.budget:
-        raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
-        again = f"Raise it with: {raised}; then run the same command to continue"
-        parts.append(f"{done.left} left, stopped at a budget: {done.budget}. {again}")
-    elif done.left:
-        parts.append(f"{done.left} left, run the same command to continue")
-    parts += [f"{counted(done.taken, 'score')} of unchanged scorers copied"] if done.taken else []
-    if done.requests:
-        cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
-        requests = counted(done.requests, "request")
-        parts.append(f"{requests} to judges{cost}; the evaluated models were not called")
-    else:
-        parts.append("no request was sent")
-    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(parts)}\n")
+    if done.selected is not None and not done.selected.ordinals.count:
+        sys.stderr.write(f"no answer is wrong by {done.selected.judge}, so there is nothing to score\n")
+        return 0
     with Run(done.place) as run:
         report = run.report(done.evaluation)
+        lines = _chosen_lines(run, done)
+    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(_result_parts(spec, done))}\n")
     print_table(report_table(report, done.place.command))
+    if lines:
+        print_line("")
+    for text in lines:
+        print_line(text)
+    if report.partial is not None:
+        print_line("")
+        print_line(f"To see it again: {done.place.command('report', '--evaluation', done.evaluation)}")
     if done.left:
         return 6 if done.budget else 130
     return int(have_scorers_failed(report, spec))
+
+
+def _result_parts(spec: Spec, done: Scored) -> Iterator[str]:
+    """What was done, and what is left to do."""
+    if done.selected is None:
+        yield f"{counted(done.scored, 'answer')} scored"
+    else:
+        chosen = done.selected.ordinals.count
+        by = f", wrong by {done.selected.judge}" if done.selected.judge else ""
+        before = chosen - done.scored - done.left
+        earlier = f", {before} before" if before else ""
+        yield f"{counted(chosen, 'answer')} chosen{by}: {done.scored} scored now{earlier}"
+    if done.left and done.budget:
+        raised = suggest_resume_command(done.place, f"budget: {done.budget}", spec.limits.run)
+        again = f"Raise it with: {raised}; then run the same command to continue"
+        yield f"{done.left} left, stopped at a budget: {done.budget}. {again}"
+    elif done.left:
+        yield f"{done.left} left, run the same command to continue"
+    if done.taken:
+        yield f"{counted(done.taken, 'score')} of unchanged scorers copied"
+    if done.requests:
+        cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
+        yield f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were not called"
+    else:
+        yield "no request was sent"
+
+
+def _chosen_lines(run: Run, done: Scored) -> list[str]:
+    """The scores of the first chosen answers, with reasons: a judge is tried to see what it says."""
+    if done.selected is None:
+        return []
+    keys, found = set(done.selected.keys), list[str]()
+    for line in run.lines(done.evaluation, asked=False):
+        if line.key in keys:
+            for name, value in line.scores.items():
+                reason = first_line(line.reasons.get(name, ""), _REASON)
+                found.append(f"{line.key}  {name} {_format_score(value)}{f': {reason}' if reason else ''}")
+            keys.discard(line.key)
+        if not keys:
+            break
+    more = done.selected.ordinals.count - len(done.selected.keys)
+    return [*found, f"… and {counted(more, 'more answer')}"] if more else found
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None, overrides: Overrides) -> int:
@@ -132,7 +229,7 @@ def _try_again(place: RunLocation, given: Given, entries: Sequence[str], before:
     print_line("")
     print_line(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
-        trials = asyncio.run(try_scorers(place, given, resolve_scorers(entries)))
+        trials = asyncio.run(try_scorers(place, given, resolve_scorers(entries).scorers))
     except HoldfastError as error:
         for line in lines_of(hanging(str(error))):
             print_line(line, "red")
@@ -201,7 +298,6 @@ def _saved_at(path: str) -> float:
 
 _COLUMNS = ("evaluation", "name", "scorers", "begun", "answers", "scored", "no score", "failures", "by hand", "")
 _NUMBERS_EVALUATIONS = _COLUMNS[4:9]
-_GIT_SECONDS = 5
 
 
 def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
@@ -219,7 +315,8 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
             counts = line.counts
             numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
             texts = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
-            rows.append([*texts, *map(str, numbers), "current" if line.current else ""])
+            state = f"partial: {counts.answers} of {line.finished} answers" if line.partial else ""
+            rows.append([*texts, *map(str, numbers), "current" if line.current else state])
         print_table(Grid(_COLUMNS, rows, right=_NUMBERS_EVALUATIONS, whole=("evaluation",)))
     return 0
 
@@ -234,24 +331,10 @@ def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluati
     if not reason.strip():
         raise UsageError("--reason is missing: say why the score is different; the reason is stored with it")
     place = find_run(store or default_store(), name)
-    with Run(place) as run:
-        score = edited(run, Edit(key, scorer, value, reason, author or _find_author(), evaluation))
-    write_request(place, ControlRequest("score", key=key, score=score))
+    author = author or find_author()
+    if not author:
+        raise UsageError("--by is missing: neither $USER nor git has your name")
+    score = record_score(place, Edit(key, scorer, value, reason, author, evaluation))
     shown = "no score" if score.value is None else str(score.value)
     print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0
-
-
-def _find_author() -> str:
-    """The user's name from $USER or git. Raises UsageError if neither is set."""
-    if user := os.environ.get("USER", "").strip():
-        return user
-    try:
-        git = subprocess.run(
-            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        git = None
-    if git is not None and git.stdout.strip():
-        return git.stdout.strip()
-    raise UsageError("--by is missing: neither $USER nor git has your name")

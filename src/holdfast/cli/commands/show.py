@@ -1,7 +1,11 @@
-"""`show` and `export`: one run's status, samples and profile, for people and for programs. Nothing is written to it."""
+"""`show`, `export` and `ls`: status, samples and profile of a run, and the runs of a store or mirror. Only reads."""
 
 import itertools
-from collections.abc import Iterator
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,10 +24,11 @@ from holdfast.cli.output import (
 from holdfast.cli.progress import counting, spinner
 from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
-from holdfast.errors import UsageError
-from holdfast.journal import blob_size
+from holdfast.errors import DamageWarning, UsageError
+from holdfast.journal import blob_size, is_url
 from holdfast.report import (
     ExportLine,
+    Grid,
     anomaly_lines,
     cost_sentences,
     counted,
@@ -33,12 +38,14 @@ from holdfast.report import (
     first_line,
     format_number,
     group_lines,
+    human_bytes,
     left_out_lines,
     marked_lines,
     readable_input,
     retry_lines,
     shortened,
     status_text,
+    status_tone,
     tokens,
     value_text,
 )
@@ -46,7 +53,7 @@ from holdfast.report import KeyFilter as WantedKeys
 from holdfast.report.formats import find_format, formats_of
 from holdfast.report.profile import phase_table, profile_lines
 from holdfast.report.story_lines import story_lines
-from holdfast.runs import Export, RunLocation, RunSummary, lines_to_export
+from holdfast.runs import Export, RunFilter, RunLocation, RunSummary, default_store, lines_to_export, select_runs
 from holdfast.runs import select_lines as _select_lines
 from holdfast.runs.summary import MirrorProgress
 from holdfast.spec import nearest
@@ -95,12 +102,14 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
 
 def _score_lines(summary: RunSummary) -> Iterator[str]:
     for score in summary.scores:
-        mean = format_number(score["mean"])
+        mean, scale = format_number(score["mean"]), score["scale"]
+        notes = [f"of {scale[0]:g} to {scale[1]:g}"] if isinstance(scale, list) and scale != [0, 1] else []
         groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
         missing = f", no score {score['no_score']}" if score["no_score"] else ""
         missing += f", scorer failed {score['failures']}" if score["failures"] else ""
         name = f"{score['task']} / {score['model']} / {score['scorer']}"
-        yield f"{name}: {mean} (n {score['n']}{groups}{missing})"
+        notes.append(f"n {score['n']}{groups}{missing}")
+        yield f"{name}: {mean} ({', '.join(notes)})"
 
 
 def _mirror_line(mirror: MirrorProgress, status: str) -> str:
@@ -209,7 +218,8 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
     for note in summary.notes:
         yield f"note {note['at'][:19]}  {note['text']}"
     for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
-        yield f"evaluation {each}  {called}"  # the scores that `show` prints are those of the last one used
+        part = "  (partial)" if each in summary.partial_evaluations else ""
+        yield f"evaluation {each}  {called}{part}"  # `show` prints the scores of the last whole one that was used
 
 
 def _value(value: Any) -> str:
@@ -262,3 +272,88 @@ def export_run(name: str, options: ExportOptions, store: str | None, chosen: Wan
             warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
         with end_quietly(), opened(output, _ESCAPES[found.escapes]) as out:
             found.load()(lines, out, source)
+
+
+_STYLES = {
+    "completed": "green",
+    "interrupted": "yellow",
+    "stalled": "yellow",
+    "cancelled": "yellow",
+    "failed": "red",
+    "unreadable": "red",
+}
+
+
+def print_runs(store: str | None, chosen: RunFilter, as_json: bool) -> None:
+    """List the runs of a folder or of a mirror."""
+    where = store or default_store()
+    if is_url(where):
+        _print_mirror(where, chosen, as_json)
+        return
+    selected = select_runs(where, chosen)
+    found = selected.runs
+    for run in found:
+        for sentence in run.damage:
+            warnings.warn(sentence, DamageWarning, stacklevel=2)
+    if as_json:
+        print_json(found)
+    elif not found:
+        _explain_none(where, selected.total)
+    else:
+        columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
+        rows = []
+        for run in found:
+            status = status_text(run.status, run.failed, run.planned) + (", damaged" if run.damage else "")
+            counts = f"{run.finished}/{run.planned}", str(run.failed or ""), human_bytes(run.bytes)
+            created = run.created[:16].replace("T", " ")
+            rows.append((run.run_id, run.experiment, status, *counts, created, " ".join(run.tags)))
+        print_table(_grid(columns, rows, found, right=("done", "failed", "size"), whole=("run",)))
+
+
+def _print_mirror(url: str, chosen: RunFilter, as_json: bool) -> None:
+    with spinner("listing the mirror"):
+        selected = select_runs(url, chosen)
+    found, inexact = selected.runs, selected.inexact
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        _explain_none(url, selected.total)
+        return
+    columns = ("run", "experiment", "status", "done", "failed", "last heartbeat", "url")
+    rows = []
+    for run in found:
+        done, failed, heartbeat = "?", "?", "never"
+        if run.updated:
+            done = f"{run.finished}{'*' if run.folder in inexact else ''}/{run.planned}"
+            failed = str(run.failed or "")
+            age = time.time() - datetime.fromisoformat(run.updated).timestamp()
+            heartbeat = f"{duration(max(age, 0.0))} ago"
+        status = status_text(run.status, run.failed, run.planned)
+        rows.append((run.run_id, run.experiment, status, done, failed, heartbeat, run.folder))
+    print_table(_grid(columns, rows, found, right=("done", "failed"), whole=("run", "url")))
+    if any(run.folder in inexact for run in found):
+        print_line("*: at least; not all records could be read, so the counts are those of the last heartbeat")
+
+
+def _explain_none(where: str, others: int) -> None:
+    there = f"No such run; the store has {counted(others, 'other')}: holdfast ls"
+    is_there = is_url(where) or os.path.isdir(where)
+    none = f"No runs in {where}" if is_there else f"There is no folder {where}, so no runs"
+    print_line(there if others else f"{none}. Start one with: holdfast run SPEC")
+
+
+def _grid(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    runs: Sequence[RunSummary],
+    right: Iterable[str],
+    whole: Iterable[str],
+) -> Grid:
+    """A table with coloured statuses: red for failed or damaged, yellow for incomplete, green for completed."""
+    tones = [status_tone(run.status, run.failed, run.planned) for run in runs]
+    styles = {
+        (number, "status"): "red" if run.damage else _STYLES.get(tone, "")
+        for number, (run, tone) in enumerate(zip(runs, tones, strict=True))
+    }
+    return Grid(columns, rows, right=right, whole=whole, styles=styles)

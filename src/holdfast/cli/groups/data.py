@@ -11,7 +11,7 @@ from holdfast.cli.app import (
     Json,
     RunToRead,
     Sets,
-    Spec,
+    Specs,
     StoreToRead,
     complete_format,
     complete_topic,
@@ -111,18 +111,18 @@ def schema() -> None:
 
 
 def check(
-    spec: Spec,
+    specs: Specs,
     sets: Sets = None,
     servers: Annotated[bool, typer.Option("--servers", help="Also request the list of models of each server.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a spec and its data without running it.
+    """Check specs and their data without running them.
 
     Checks data, columns, prompts, solvers, scorers, providers and key variables, and calls no model. Exit 2 for errors;
     warnings do not change the exit code. With --servers each server gets one request for its list of models: exit 2 if
     it does not respond or rejects the key, a warning if it does not list the model.
     """
-    from holdfast.cli.commands.check import check_spec
+    from holdfast.cli.commands.check import check_specs
     from holdfast.runs import Overrides
 
-    raise typer.Exit(check_spec(spec, Overrides(sets or []), servers, as_json))
+    raise typer.Exit(check_specs(specs, Overrides(sets or []), servers, as_json))

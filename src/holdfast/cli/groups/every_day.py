@@ -10,7 +10,7 @@ from holdfast.cli.app import (
     Evaluation,
     Experiment,
     Json,
-    OptionalSpec,
+    OptionalSpecs,
     RunsToRead,
     RunToRead,
     Sets,
@@ -23,8 +23,13 @@ from holdfast.cli.app import (
 
 
 def run(
-    spec: OptionalSpec = None,
-    run_id: Annotated[str | None, typer.Option("--id", help="The run's id. If the run exists, continue it.")] = None,
+    specs: OptionalSpecs = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="The run's id. If the run exists, continue it. With several specs: ID-NAME, NAME of the file."
+        ),
+    ] = None,
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
@@ -58,11 +63,16 @@ def run(
 ) -> None:
     """Start an evaluation, or continue one (--id).
 
+    Progress is on standard error: a bar with the time left, scores and cost on a terminal, plain lines elsewhere.
+
     --limit, --sample, --task and --model run a part of the spec; `holdfast extend` adds the rest later. Without a SPEC:
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
+
+    Several specs are checked first and then run one after the other. If one fails, the others are still run; the exit
+    code is that of the first that failed. An interrupt, or storage that fails, ends the list.
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.commands.run import resolve_spec, run_spec
+    from holdfast.cli.commands.run import RunChoice, resolve_specs, run_spec, run_specs
     from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
@@ -70,13 +80,15 @@ def run(
     columns = {"input": input_column, "target": target_column, "id": id_column}
     adhoc = AdHoc(models=model or [], scorers=scorer or [], params=param or [], **texts, **columns)
     # Without a spec, --model defines the models; with one, it selects among those of the spec.
-    overrides = Overrides(sets or [], Selection(limit, sample or (), task or (), (model or ()) if spec else ()))
-    given = resolve_spec(spec, adhoc, overrides)
+    overrides = Overrides(sets or [], Selection(limit, sample or (), task or (), (model or ()) if specs else ()))
+    given = resolve_specs(specs or [], adhoc, overrides)
     if dry_run:
-        from holdfast.cli.commands.check import print_dry_run
+        from holdfast.cli.commands.check import print_dry_runs
 
-        raise typer.Exit(print_dry_run(given, as_json))
-    raise typer.Exit(run_spec(given, run_id, store, overrides))
+        raise typer.Exit(print_dry_runs(given, as_json))
+    if len(given) > 1:
+        raise typer.Exit(run_specs(given, RunChoice(run_id, store, overrides)))
+    raise typer.Exit(run_spec(given[0], run_id, store, overrides))
 
 
 def show(
@@ -155,9 +167,9 @@ def report(
 ) -> None:
     """Print the scores of runs, with confidence intervals.
 
-    --format latex writes a table with booktabs rules. --format html writes one self-contained file with tables, plots,
-    failures, costs and provenance. Plots need holdfast[plots]. They show scores with intervals, paired differences,
-    cost against score, pass@k of repeats, and response times.
+    --format html writes one file to send to others: a summary, figures, comparisons with p, example answers, failures,
+    costs and provenance. --format latex writes a table with booktabs rules. --plots needs holdfast[plots]. Plots show
+    scores with intervals, paired differences, cost against score, pass@k of repeats, and response times.
 
     For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and a
     sample that is unfinished or has no score is skipped. The exit code does not depend on the scores: use
@@ -223,7 +235,7 @@ def ls(
     With the URL of a mirror (--store s3://bucket/evals), runs are sorted by their last heartbeat. For runs whose
     process was killed, the records in the mirror are counted.
     """
-    from holdfast.cli.commands.ls import print_runs
+    from holdfast.cli.commands.show import print_runs
     from holdfast.runs import RunFilter
 
     print_runs(store, RunFilter(experiment, status, tag, limit), as_json)

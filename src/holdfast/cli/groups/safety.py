@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import Experiment, Json, RunName, RunsToRemove, RunToRead, Store, StoreToRead, complete_run
+from holdfast.cli.app import (
+    Experiment,
+    Json,
+    RunName,
+    RunsToRemove,
+    RunToRead,
+    Store,
+    StoreToRead,
+    complete_run,
+    complete_status,
+)
 
 
 def recover(
@@ -85,10 +95,17 @@ def doctor(
 
 def gc(
     names: RunsToRemove = None,
-    older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
     max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
     experiment: Experiment = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Runs with this status: interrupted, failed, cancelled or completed. Default: completed. Repeatable.",
+            autocompletion=complete_status,
+        ),
+    ] = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
     mirror: Annotated[bool, typer.Option("--mirror", help="Also their mirrors, which are kept otherwise.")] = False,
@@ -96,11 +113,17 @@ def gc(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """List old runs, or remove them with --yes."""
-    from holdfast.cli.commands.maintenance import RemovalMode, RemovalRules, remove_runs
+    """List old runs, or remove them with --yes.
 
-    rules = RemovalRules(older_than, keep, max_size, experiment, tagged_too, latest_too)
-    raise typer.Exit(remove_runs(names or [], rules, store, RemovalMode(yes, mirror), as_json))
+    Without names and options: the runs that the rules in store.yaml, in the folder of the store, select. A rule has the
+    names of the options: retention: [{older_than: 30d}, {status: [interrupted, failed], older_than: 14d}]. A run that
+    is not completed is as old as its last record. Live runs, and runs with batch jobs at a server, are never selected.
+    """
+    from holdfast.cli.commands.maintenance import RemovalMode, remove_runs
+    from holdfast.runs import RetentionRule
+
+    rule = RetentionRule(older_than, keep, max_size, experiment, status or "completed", tagged_too, latest_too)
+    raise typer.Exit(remove_runs(names or [], rule, store, RemovalMode(yes, mirror), as_json))
 
 
 def tag(

@@ -27,6 +27,23 @@ def score(
     watch: Annotated[
         bool, typer.Option("--watch", help="Score whenever the file is saved, show what changed, record nothing.")
     ] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Only the first N samples of each task: to try a judge.")
+    ] = None,
+    samples: Annotated[
+        list[str] | None, typer.Option("--sample", metavar="ID", help="Only this sample. Repeatable.")
+    ] = None,
+    wrong: Annotated[
+        bool, typer.Option("--wrong", help="Only answers that the first scorer so far scored below the best.")
+    ] = False,
+    roles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE=MODEL",
+            help="The model of a judge, as PROVIDER/MODEL. Repeatable. Default: the spec's.",
+        ),
+    ] = None,
     label: Annotated[str, typer.Option("--name", help="A name for the evaluation.")] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the evaluations of the run, and score nothing.")] = False,
     set_: Annotated[
@@ -48,32 +65,21 @@ def score(
     The scores become a new evaluation of the run; earlier evaluations stay. Scorers that have not changed are not
     called: their scores are copied. If scoring is interrupted, repeat the same command.
 
+    To try a judge, score a part: --limit, --sample and --wrong choose answers for which all given conditions hold. The
+    evaluation is then partial: reports say how many answers it covers, and it does not become the current one. The
+    same command without them scores the rest, and pays for no answer twice. Another --role is another evaluation.
+
     A score set by hand replaces the scorer's own, which stays in the run's history. `report` counts such scores, and
     `show RUN KEY` has their author, time and reason. Exit code 1 if a scorer failed on more answers than the spec's
     `fail_on_error` allows, as with `run`.
     """
-    from holdfast.cli.commands.score import find_anomalies, list_evaluations, score_run, set_score, watch_scorers
-    from holdfast.errors import UsageError
-    from holdfast.runs import Overrides
+    from holdfast.cli.commands.score import ScoreOptions, parse_roles, score_or_look
+    from holdfast.runs import AnswerSelection, ScoreRequest
 
-    if list_ + anomalies + (set_ is not None) + bool(scorers or watch or label) > 1:
-        raise UsageError(
-            "score with --scorers, list with --list, set one score with --set, or look with --anomalies: one at a time"
-        )
-    if set_ is None and (reason or by or evaluation):
-        raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
-    if as_json and not list_:
-        raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
-    if list_:
-        raise typer.Exit(list_evaluations(name, store, as_json))
-    overrides = Overrides(trust=trust)
-    if anomalies:
-        raise typer.Exit(find_anomalies(name, store, overrides))
-    if set_ is not None:
-        raise typer.Exit(set_score(name, set_, (reason, by), evaluation, store))
-    if watch:
-        raise typer.Exit(watch_scorers(name, scorers or (), store, overrides))
-    raise typer.Exit(score_run(name, scorers or (), label, store, overrides))
+    selection = AnswerSelection(limit, tuple(samples or ()), wrong)
+    request = ScoreRequest(scorers or (), label, selection, parse_roles(roles or ()))
+    options = ScoreOptions(watch, list_, set_, reason, by, anomalies, evaluation, as_json)
+    raise typer.Exit(score_or_look(name, request, options, store, trust))
 
 
 def leaderboard(

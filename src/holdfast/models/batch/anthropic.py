@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus
-from holdfast.models.batch.transfer import SKEW_SECONDS, BatchTransport, JobName, Page, decode_line, url_of
+from holdfast.models.batch.transfer import SKEW_SECONDS, BatchTransport, JobName, JobPage, decode_line, url_of
 from holdfast.models.http.bodies import Values, decode, mapping
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, shorten
@@ -50,7 +50,9 @@ class AnthropicBatches:
 
     async def find(self, mark: JobMark) -> FoundJob:
         undecided = False
-        async with contextlib.aclosing(self._transport.jobs(self._url, "after_id", Page[_Batch], mark.since)) as jobs:
+        async with contextlib.aclosing(
+            self._transport.jobs(self._url, "after_id", JobPage[_Batch], mark.since)
+        ) as jobs:
             async for each in jobs:
                 if each.size != mark.requests or each.created < mark.since - SKEW_SECONDS:
                     continue

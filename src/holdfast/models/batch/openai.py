@@ -12,7 +12,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batch.api import TOKEN_NAME, BatchResult, FoundJob, JobMark, JobStatus
-from holdfast.models.batch.transfer import BatchTransport, FileName, JobName, Page, chunks, decode_line, url_of
+from holdfast.models.batch.transfer import BatchTransport, FileName, JobName, JobPage, chunks, decode_line, url_of
 from holdfast.models.http.bodies import decode
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, kind_of, shorten
@@ -62,7 +62,7 @@ class OpenAIBatches:
 
     async def find(self, mark: JobMark) -> FoundJob:
         async with contextlib.aclosing(
-            self._transport.jobs(self._url("batches"), "after", Page[_Batch], mark.since)
+            self._transport.jobs(self._url("batches"), "after", JobPage[_Batch], mark.since)
         ) as jobs:
             async for each in jobs:
                 if each.is_marked(mark.token):

@@ -53,7 +53,7 @@ class ListedJob(Protocol):
 J = TypeVar("J", bound=ListedJob)
 
 
-class Page(msgspec.Struct, Generic[J], frozen=True):
+class JobPage(msgspec.Struct, Generic[J], frozen=True):
     """One page of a list of jobs, the newest first."""
 
     data: list[J]
@@ -84,7 +84,7 @@ class BatchTransport:
         async with self._exchange("POST", url, data=parts, headers=headers) as response:
             return self._decode(await self._success(response), kind)
 
-    async def jobs(self, url: URL, after: str, kind: type[Page[J]], since: float) -> AsyncGenerator[J]:
+    async def jobs(self, url: URL, after: str, kind: type[JobPage[J]], since: float) -> AsyncGenerator[J]:
         """The newest jobs, back to about `since`. `after`: the query parameter for the next page."""
         at: dict[str, str] = {}
         for _ in range(_PAGES_MAX):

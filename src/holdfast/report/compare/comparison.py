@@ -97,14 +97,30 @@ class Comparison(msgspec.Struct, frozen=True):
     """Of the values on both sides; None for labels."""
 
 
-def compare_sides(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
-    """One comparison per measure, in the order of the first side. A side without any score appears in all of them."""
+class CommonKeys(msgspec.Struct, frozen=True):
+    """Every key that has a value on both sides of a comparison, in plan order."""
+
+    first: SideAnswers
+    second: SideAnswers
+    scorer: str
+    pairs: Sequence[Pair]
+    before: Sequence[Any]
+    after: Sequence[Any]
+
+
+Observe = Callable[[CommonKeys], None]
+
+
+def compare_sides(first: SideAnswers, second: SideAnswers, *, observe: Observe | None = None) -> Iterator[Comparison]:
+    """One comparison per measure, in the order of the first side. A side without any score appears in all of them.
+    `observe`: gets all common keys instead; then `changed` is empty and no answer is read.
+    """
     mine, theirs = first.measures(), second.measures()
     for name, each in (mine or theirs).items():
         one = mine.get(name) or first.unscored(each.scorer, each.reduction)
         other = theirs.get(name) or second.unscored(each.scorer, each.reduction)
         if one is not None and other is not None:
-            yield _compare(first, second, one, other)
+            yield _compare(first, second, one, other, observe)
 
 
 def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
@@ -268,7 +284,9 @@ def _caution(first: Measure, second: Measure, difference: float) -> tuple[float 
     return against, (low, high)
 
 
-def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Measure) -> Comparison:
+def _compare(
+    first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Measure, observe: Observe | None
+) -> Comparison:
     common = [pair for pair in mine.values if pair in theirs.values]
     pairs = paired(mine, theirs)
     steps, test, cautious_p, bounds = list[float](), None, None, None
@@ -276,6 +294,8 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         steps, test = pairs.differences, paired_test(pairs)
         cautious_p, bounds = _caution(mine, theirs, _mean(steps))
     ours, others = [mine.values[pair] for pair in common], [theirs.values[pair] for pair in common]
+    if observe is not None:
+        observe(CommonKeys(first, second, mine.name, common, ours, others))
     by_key = steps
     if pairs is not None and len(common) != len(steps):  # repeats, or values without a number
         numbers = mine.numbers() or {}, theirs.numbers() or {}
@@ -304,7 +324,7 @@ def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Mea
         changed=[
             ChangedKey(*pair, one, other, first.output(pair), second.output(pair))
             for pair, one, other in zip(common, ours, others, strict=True)
-            if one != other
+            if observe is None and one != other
         ],
         cautious_p=cautious_p,
         p_is_bound=test is not None and test.is_bound,

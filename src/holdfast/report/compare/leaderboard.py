@@ -14,7 +14,7 @@ from holdfast.report.compare.comparison import ALPHA, cautious_pair, paired, pai
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers, choose_measures
 from holdfast.report.costs import Cost
 from holdfast.report.reduction import bounds_of
-from holdfast.stats import Summary, holm, tied_ranks
+from holdfast.stats import NUMBER, Scale, Summary, holm, tied_ranks
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -41,6 +41,7 @@ class Board(msgspec.Struct, frozen=True):
     """Models with their runs that have the task but no number to rank."""
     undecided: int = 0
     """Pairs of models with a significant difference that missing scores could undo. They count as not different."""
+    scale: Scale = NUMBER
 
 
 class _Entrant(msgspec.Struct, frozen=True):
@@ -126,6 +127,7 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
         tuple(ranked),
         len(common) if len(entrants) > 1 else None,
         undecided=len(significant) - len(decided),
+        scale=measures[0].scale,
     )
 
 

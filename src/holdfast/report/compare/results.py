@@ -11,11 +11,23 @@ import msgspec
 from holdfast.report.compare.comparison import Comparison
 from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
+from holdfast.report.compare.pairwise import PairwiseBoard, pairwise_methods
 from holdfast.report.compare.sentences import comparison_sentences
-from holdfast.report.text import Grid, count_of, describe_methods, format_interval, format_number, format_p
+from holdfast.report.text import (
+    Grid,
+    count_of,
+    describe_methods,
+    format_interval,
+    format_mean,
+    format_number,
+    format_p,
+)
 from holdfast.stats import Summary
 
-_NUMBERS = {"rank", "was", "is", "difference", "mean", "baseline", "interval", "bound", "adjusted p", "n", "left out"}
+_NUMBERS = {
+    *("rank", "was", "is", "difference", "mean", "baseline", "interval", "bound", "adjusted p", "n", "left out"),
+    *("strength", "won", "tied", "lost"),
+}
 Table = tuple[Sequence[str], list[list[str]]]
 """The names of the columns, and the rows."""
 
@@ -51,14 +63,15 @@ class ComparisonResult(msgspec.Struct, frozen=True):
     """How many tests were adjusted together."""
 
     def __str__(self) -> str:
-        return _as_text(self._table(), self._lines())
+        return _as_text(self.table(), self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self._table(), self._lines())
+        return _as_html(self.table(), self._lines())
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """The columns that most readers need."""
         models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
         several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
         columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")
@@ -132,27 +145,52 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     comparable: bool
     """Whether rows with the same id are equal and scorers with the same name are the same."""
     warnings: tuple[str, ...]
+    pairwise: tuple[PairwiseBoard, ...] = ()
+    """The models that pairwise judges compared with other texts, by strength. Their ranks are also those in `boards`,
+    unless nothing connects some of the models.
+    """
 
     def __str__(self) -> str:
-        return _as_text(self._table(), self._lines())
+        parts = [_as_text(table, iter(())) for table in (self._table(), self._strengths()) if table[1]]
+        return "\n\n".join([*parts, "\n".join(self._lines())]).rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self._table(), self._lines())
+        shown = [_as_html(table, iter(())) for table in (self._table(), self._strengths()) if table[1]]
+        from holdfast.report.tables import html_lines
+
+        return "".join([*shown, html_lines(self._lines())])
+
+    def mean_boards(self) -> list[Board]:
+        """The boards without those that are shown as strengths."""
+        shown = {(board.task, scorer) for board in self.pairwise for scorer in board.scorers}
+        return [board for board in self.boards if (board.task, board.scorer) not in shown]
 
     def _table(self) -> Table:
         columns = ("task", "scorer", "model", "run", "rank", "mean", "interval", "n", "left out")
         rows = []
-        for board in self.boards:
+        for board in self.mean_boards():
             for each in board.ranked:
                 summary = each.summary
-                numbers = [str(each.rank), format_number(summary.mean), format_interval(summary), count_of(summary)]
+                mean = format_mean(summary.mean, board.scale)
+                numbers = [str(each.rank), mean, format_interval(summary), count_of(summary)]
                 rows.append([board.task, board.scorer, each.model, each.run, *numbers, str(each.missing or "")])
         return columns, rows
 
+    def _strengths(self) -> Table:
+        columns = ("task", "scorer", "model", "run", "rank", "strength", "interval", "won", "tied", "lost", "left out")
+        rows = []
+        for board in self.pairwise:
+            for each in board.players:
+                counts = [str(count) for count in (each.wins, each.ties, each.losses)]
+                numbers = [str(each.rank or ""), format_number(each.strength), each.interval, *counts]
+                rows.append([board.task, board.scorer, each.label, each.run, *numbers, str(each.missing or "")])
+        return columns, rows
+
     def _lines(self) -> Iterator[str]:
-        yield from _describe((each.summary for board in self.boards for each in board.ranked), 0.95)
+        yield from _describe((each.summary for board in self.mean_boards() for each in board.ranked), 0.95)
+        yield from pairwise_methods(self.pairwise)
         yield from _warnings(self.warnings)
 
 

@@ -1,20 +1,29 @@
-"""Comparisons as sentences: what a person would say about each of them, before any table.
+"""Comparisons as sentences: what a person would say about each of them, before any table. The notes below a table.
 
 "Better" is said only if the adjusted p is below 0.05 and no missing score could undo it. Scores of right or wrong, and
 from 0 to 1, are compared in percentage points; all others in the unit of their scale. A scorer whose scale has no ends
 (a length, a count) has no good direction, so its side is called "higher".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.report.compare.comparison import ALPHA, Comparison, derived_rows, family_size
-from holdfast.report.text import counted
+from holdfast.report.compare.leaderboard import Board
+from holdfast.report.text import counted, describe_methods, format_number
 from holdfast.stats import Design, Scale, Summary, samples_needed
 
 _POWER = 0.8
 _VISIBLE_SHARE = 0.03
 """The difference that the advice on more samples is about, as a share of the scale: 3 points."""
 _SENTENCES_MAX = 10
+SEE_TABLE = "see the table"
+_TESTS = {"mcnemar": "McNemar's exact test", "permutation": "sign-flip permutation test"}
+_REASONS = {
+    "label": "with a label instead",
+    "no_score": "no score",
+    "scorer_failed": "scorer failed",
+    "no_value": "without a value",
+}
 
 
 def comparison_sentences(found: Sequence[Comparison]) -> list[str]:
@@ -29,7 +38,7 @@ def comparison_sentences(found: Sequence[Comparison]) -> list[str]:
     sentences = [_title(each) + comparison_sentence(each, is_adjusted=several) for each in chosen]
     if len(sentences) > _SENTENCES_MAX:
         more = len(sentences) - _SENTENCES_MAX + 1
-        sentences[_SENTENCES_MAX - 1 :] = [f"{counted(more, 'more comparison')}: see the table"]
+        sentences[_SENTENCES_MAX - 1 :] = [f"{counted(more, 'more comparison')}: {SEE_TABLE}"]
     return sentences
 
 
@@ -126,3 +135,67 @@ def _advice(each: Comparison, difference: Summary) -> str:
     if needed <= each.samples:
         return f"; {amount} would have been seen with {_POWER:.0%} power"
     return f"; {needed:,} samples would show {amount} with {_POWER:.0%} power"
+
+
+def common_model(each: Comparison) -> str:
+    """The model, if both sides have the same one; else empty."""
+    return each.first.model if each.first.model == each.second.model else ""
+
+
+def comparison_title(each: Comparison, task: str, several: bool) -> str:
+    """Task and scorer of a comparison, with the model if `several` models are compared with themselves."""
+    model = f"/{common_model(each)}" if several and common_model(each) else ""
+    return f"{task}{model} {each.scorer}"
+
+
+def comparison_method(found: Sequence[Comparison], adjust: str, family: int) -> str:
+    """One line: intervals, tests and adjustment of a table of comparisons. `family`: the number of tests."""
+    parts = []
+    method = describe_methods(each.difference for each in found if each.difference is not None)
+    if method:
+        parts.append(f"95% intervals: {method}")
+    tests = " or ".join(_TESTS.get(test, test) for test in dict.fromkeys(each.test for each in found if each.test))
+    if tests:
+        name = "Holm" if adjust == "holm" else "Benjamini-Hochberg"
+        among = f"{name} over {counted(family, 'test')} (not: rows derived from others, rows without a difference)"
+        parts.append(f"p: {tests}, two-sided; adjusted p: {among}")
+    return "; ".join(parts)
+
+
+def overlap_line(each: Comparison, several: bool) -> str:
+    """How many keys two sides were compared on, and what was left out."""
+    first, second = each.first.label(each.second), each.second.label(each.first)
+    sides = f"{comparison_title(each, each.first.family, several)}, {first} and {second}"
+    parts = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
+    if each.difference is not None and each.difference.groups is not None:
+        parts[0] += f" in {counted(each.difference.groups, 'group')}"
+    for label, only, missing in (
+        (first, each.only_first, each.missing_first),
+        (second, each.only_second, each.missing_second),
+    ):
+        if only:
+            parts.append(f"{only} only in {label}")
+        if missing:
+            reasons = ", ".join(f"{count} {_REASONS.get(why, why)}" for why, count in missing.items())
+            parts.append(f"left out of {label}: {reasons}")
+    if each.bounds is not None:
+        low, high = (format_number(end, "+") for end in each.bounds)
+        parts.append(f"with what is missing the difference is between {low} and {high}")
+    elif each.difference is not None and (each.missing_first or each.missing_second):
+        parts.append("what is missing may change the difference, by how much is unknown: the scale has no known ends")
+    return f"{sides}: {'; '.join(parts)}"
+
+
+def describe_boards(found: Sequence[Board]) -> Iterator[str]:
+    """How means, intervals and ranks were computed."""
+    method = describe_methods(each.summary for board in found for each in board.ranked)
+    if method:
+        yield f"95% intervals: {method}"
+    common = {str(board.common_min) for board in found if board.common_min is not None}
+    if common:
+        count = f" ({common.pop()})" if len(common) == 1 else ""
+        rests = f"means and ranks rest on the keys that all models have a score for{count}"
+        yield f"{rests}; rank: 1 + the number of significantly better models (paired tests, Holm, 0.05)"
+    if any(each.missing for board in found for each in board.ranked):
+        what = "the mean over all keys of a model, also those that others lack, with each missing score"
+        yield f"on all keys: {what} at the low .. high end of the scale (unknown without ends)"

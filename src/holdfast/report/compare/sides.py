@@ -13,7 +13,7 @@ import msgspec
 from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
-from holdfast.report.reduction import member_of, reduced_scale, summarise_values, with_counts
+from holdfast.report.reduction import group_columns, member_of, reduced_scale, summarise_values, with_counts
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.state import Index, ScoredPage, mean_by_sample
@@ -147,7 +147,14 @@ class SideAnswers:
             return self._text_at(found)[:_EXCERPT]
         return self._outputs.get(pair, "")
 
-    def add(self, line: ExportLine | KeyScores) -> None:
+    def ordinal(self, pair: Pair) -> int | None:
+        """Of a finished key, or of the first repeat if all are reduced to one value; None if it is not known."""
+        sample, repeat = pair
+        found = self._statuses.get(pair if repeat else (sample, 1))
+        return found if isinstance(found, int) else None
+
+    def add(self, line: ExportLine | KeyScores, ordinal: int | None = None) -> None:
+        """`ordinal`: of the key, if the line does not have it."""
         pair = (line.sample_id, line.repeat)
         self._statuses[pair] = line.status
         if line.group:
@@ -159,6 +166,7 @@ class SideAnswers:
         if isinstance(line, KeyScores):
             self._statuses[pair] = line.o
         else:
+            self._statuses[pair] = line.status if ordinal is None else ordinal
             self._outputs[pair] = (line.output or "")[:_EXCERPT]
             if self._texts is not None:
                 self._texts[pair] = line.output or ""
@@ -257,20 +265,20 @@ Rules = Mapping[str, tuple[Sequence[Reduction], ScaleOf]]
 
 
 def sides_of(run: str, lines: Iterable[ExportLine], rules: Rules | None = None) -> dict[CellName, SideAnswers]:
-    """The sides of a run by task and model, in plan order, from whole lines."""
+    """The sides of a run by task and model, from all lines of the run in plan order."""
     found: dict[CellName, SideAnswers] = {}
-    for line in lines:
+    for ordinal, line in enumerate(lines):
         cell = (line.task, line.model)
         if cell not in found:
             found[cell] = SideAnswers(Side(run, *cell), *(rules or {}).get(line.task, ()))
-        found[cell].add(line)
+        found[cell].add(line, ordinal)
     return found
 
 
 def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: TextAt) -> dict[CellName, SideAnswers]:
     """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
     found: dict[CellName, SideAnswers] = {}
-    grouped = {str(task.get("name")) for task in index.story.spec.get("tasks", ()) if task["dataset"].get("group")}
+    grouped = {task for task, column in group_columns(index.story.spec).items() if column}
     with fewer_collections(_COLLECT_AFTER):
         for cell in index.story.cells:
             name = (cell.task, cell.model)

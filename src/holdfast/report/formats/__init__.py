@@ -17,9 +17,9 @@ import msgspec
 
 if TYPE_CHECKING:
     from holdfast.report.cells import RunReport
+    from holdfast.report.compare.results import ComparisonResult
     from holdfast.report.formats.html import RunPage
     from holdfast.report.formats.lines import ExportLine
-    from holdfast.report.formats.plots import Plot
 
 Kind = Literal["export", "report"]
 
@@ -67,7 +67,8 @@ class ReportSource(msgspec.Struct, frozen=True):
     lines: "Callable[[], Iterable[ExportLine]]"
     """The export lines of the first run."""
     pages: "Callable[[], Sequence[RunPage]]"
-    plots: "Callable[[], Iterable[Plot]]"
+    comparison: "Callable[[], ComparisonResult | None]"
+    """Between the models of one run, or between several runs; None if there is nothing to compare."""
     at_least: float | None = None
     """The lowest passing score, for formats with test cases."""
 
@@ -79,7 +80,7 @@ FORMATS = (
     OutputFormat("table", "report", "", ""),
     OutputFormat("markdown", "report", ".md", "markdown:report_markdown", alias="md"),
     OutputFormat("latex", "report", ".tex", "latex:report_latex", alias="tex"),
-    OutputFormat("html", "report", ".html", "html:report_html", "xml", extra="plots"),
+    OutputFormat("html", "report", ".html", "html:report_html", "xml"),
     OutputFormat("junit", "report", ".xml", "junit:report_junit", "xml", single_run=True),
     OutputFormat("json", "report", ".json", "lines:report_json", "json"),
 )

@@ -15,7 +15,7 @@ from holdfast.report.formats import ReportSource
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.questions import readable_input, value_text
 from holdfast.report.selection import is_wrong
-from holdfast.report.tables import marked_lines, reading_lines
+from holdfast.report.tables import marked_lines, partial_lines, reading_lines
 from holdfast.report.text import first_line, shortened
 from holdfast.score import as_number
 
@@ -39,15 +39,17 @@ def write_junit(
     name: str,
     at_least: float | None,
     notes: Iterable[str] = (),
+    *,
+    is_partial: bool = False,
 ) -> None:
-    """`lines` is called twice, because the counts precede the cases. `at_least`: see `case_result`. `notes`: properties
-    of the suite.
+    """`lines` is called twice, because the counts precede the cases. `at_least`, `is_partial`: see `case_result`.
+    `notes`: properties of the suite.
     """
     counts: Counter[str] = Counter()
     seconds = 0.0
     for line in lines():
         counts["tests"] += 1
-        counts[_COUNTED.get(case_result(line, at_least).kind, "passed")] += 1
+        counts[_COUNTED.get(case_result(line, at_least, is_partial=is_partial).kind, "passed")] += 1
         seconds += line.seconds
     totals = {"name": name, **{each: counts[each] for each in ("tests", *_COUNTED.values())}, "time": f"{seconds:.3f}"}
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
@@ -56,19 +58,22 @@ def write_junit(
     if properties:
         out.writelines(["<properties>\n", *properties, "</properties>\n"])
     for line in lines():
-        out.writelines(_case(line, case_result(line, at_least)))
+        out.writelines(_case(line, case_result(line, at_least, is_partial=is_partial)))
     out.write("</testsuite>\n</testsuites>\n")
 
 
 def report_junit(source: ReportSource, out: IO[str]) -> None:
     """The writer of `report --format junit`."""
     report = source.reports[0]
-    notes = [*reading_lines(report.cells), *marked_lines(report.cells)]
-    write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least, notes)
+    notes = [*partial_lines(report), *reading_lines(report.cells), *marked_lines(report.cells)]
+    name, is_partial = f"{report.experiment}/{report.run_id}", report.partial is not None
+    write_junit(source.lines, out, name, source.at_least, notes, is_partial=is_partial)
 
 
-def case_result(line: ExportLine, at_least: float | None) -> CaseResult:
-    """A score fails if it is below `at_least` or, without it, if it is false or 0."""
+def case_result(line: ExportLine, at_least: float | None, *, is_partial: bool = False) -> CaseResult:
+    """A score fails if it is below `at_least` or, without it, if it is false or 0. `is_partial`: not every answer was
+    to be scored, so one without a score has not passed.
+    """
     if line.status == "failed":
         return CaseResult("error", line.error.kind, line.error.message) if line.error else CaseResult("error")
     if line.status != "finished":
@@ -86,6 +91,8 @@ def case_result(line: ExportLine, at_least: float | None) -> CaseResult:
         return CaseResult("failure", "score", ", ".join(f"{name} {values[name]!r}{reasons[name]}" for name in low))
     if line.scores and not values:
         return CaseResult("skipped", message="no score")
+    if is_partial and not line.scores:
+        return CaseResult("skipped", message="not scored")
     return CaseResult()
 
 

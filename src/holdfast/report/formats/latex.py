@@ -11,8 +11,8 @@ from typing import IO
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.formats import ReportSource
-from holdfast.report.tables import left_out, marked_lines, reading_lines, scorer_summaries
-from holdfast.report.text import count_of, format_number
+from holdfast.report.tables import left_out, marked_lines, partial_lines, reading_lines, scorer_summaries
+from holdfast.report.text import count_of, format_mean, format_number
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -52,9 +52,12 @@ def latex(reports: Sequence[RunReport]) -> str:
         for cell in report.cells:
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
     cells = [cell for report in reports for cell in report.cells]
-    notes = [rf"{_text(line)}\par" for line in (*reading_lines(cells, advise=False), *marked_lines(cells))]
+    partial = [line for report in reports for line in partial_lines(report)]
+    found = (*partial, *reading_lines(cells, advise=False), *marked_lines(cells))
+    notes = [rf"{_text(line)}\par" for line in found]
     caption = ", ".join(
-        f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
+        f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''}"
+        f"{', partial evaluation' if report.partial is not None else ''})"
         for report in reports
     )
     lines += [r"\bottomrule", r"\end{tabular}", r"{\par\smallskip\footnotesize\raggedright", *notes, "}"]
@@ -77,7 +80,8 @@ def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
             shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
             mean, interval, n = _text(shown) or "--", "--", str(sum(labels.values()))
             if summary.mean is not None:
-                mean, n = f"${format_number(summary.mean)}$", count_of(summary).replace(" x ", r" $\times$ ")
+                number, _, scale = format_mean(summary.mean, each.scale_of(name)).partition(" ")
+                mean, n = f"${number}$ {scale}".rstrip(), count_of(summary).replace(" x ", r" $\times$ ")
                 if summary.low is not None and summary.high is not None:
                     interval = f"$[{format_number(summary.low)}, {format_number(summary.high)}]$"
             yield [*names, _text(name), mean, interval, n, str(left_out(each, name)), *cost]

@@ -20,7 +20,7 @@ import itertools
 import re
 import sqlite3
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import msgspec
@@ -452,11 +452,18 @@ def last_conversation(steps: Mapping[int, Step]) -> list[Message]:
         n for n, step in steps.items() if step.asked is not None and not step.asked.role and step.scope[:6] == "solve/"
     ]
     answered = [n for n in own if steps[n].answer is not None] or own
+    return conversation_of(answered[-1], steps.get) if answered else []
+
+
+def conversation_of(n: int, find: Callable[[int], Step | None]) -> list[Message]:
+    """All messages of the request in step `n`, and its answer if it has one. Empty if a step that it builds on was
+    lost. `find` returns a step by its number.
+    """
     # Built from the end: each step holds its new messages, and how many messages of which earlier step precede them.
-    n, length = answered[-1] if answered else 0, sys.maxsize
+    length = sys.maxsize
     parts: list[list[Message]] = []
     while n:
-        step = steps.get(n)
+        step = find(n)
         if step is None or step.asked is None:
             return []
         new = [*step.asked.new, *([step.answer.message] if step.answer is not None else [])]

@@ -97,9 +97,7 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
         rules = {task: ((Reduction(),), by_scorer.get) for task, by_scorer in scales.items()}
         answers = sides_of(report.run_id, _watched(lines, seconds), rules)
         for name, taken in seconds.items():
-            ordered = sorted(taken)
-            quantiles = (quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99))
-            latencies.append(Latency(f"{prefix}{' / '.join(name)}", *quantiles))
+            latencies.append(latency_of(f"{prefix}{' / '.join(name)}", taken))
         for name, each in answers.items():
             curves += _curves(f"{prefix}{' / '.join(name)}", each)
         sides.append(answers)
@@ -129,13 +127,24 @@ def _curves(label: str, answers: SideAnswers) -> Iterator[Curve]:
         samples: dict[str, list[float]] = {}
         for (sample, _), number in (measure.numbers() or {}).items():
             samples.setdefault(sample, []).append(number)
-        fewest = min(map(len, samples.values()), default=0)
-        if fewest > 1 and all(value in (0, 1) for values in samples.values() for value in values):
-            every = list(samples.values())
-            # Over the same samples for every k; otherwise the curve could fall.
-            ks = range(1, min(fewest, _CURVE_MAX) + 1)
-            means = (sum(pass_at_k(each, k) or 0.0 for each in every) / len(every) for k in ks)
-            yield Curve(label, measure.scorer, tuple(means))
+        values = pass_curve(list(samples.values()))
+        if values:
+            yield Curve(label, measure.scorer, values)
+
+
+def pass_curve(samples: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The mean pass@k for k = 1, 2, …; empty if a sample has one answer only, or scores are not right or wrong."""
+    fewest = min(map(len, samples), default=0)
+    if fewest < 2 or any(value not in (0, 1) for values in samples for value in values):
+        return ()
+    # Over the same samples for every k; otherwise the curve could fall.
+    ks = range(1, min(fewest, _CURVE_MAX) + 1)
+    return tuple(sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples) for k in ks)
+
+
+def latency_of(label: str, seconds: Iterable[float]) -> Latency:
+    ordered = sorted(seconds)
+    return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))
 
 
 IMAGES = ("png", "svg")
@@ -179,15 +188,6 @@ class Plot(msgspec.Struct, frozen=True):
 
     def _repr_png_(self) -> bytes | None:
         return self.content if self.name.endswith(".png") else None
-
-
-def has_plots() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError:
-        return False
-    return True
 
 
 PLOT_KINDS = ("scores", "cost", "differences", "pass-at-k", "seconds")

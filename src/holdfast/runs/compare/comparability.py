@@ -73,3 +73,12 @@ def unfinished(runs: Sequence[Run]) -> Iterator[str]:
         status, _ = run.status()
         if status != "completed":
             yield f"{run.run_id} is {status}: only finished samples count"
+
+
+def partially_scored(runs: Sequence[Run], evaluation: str = "") -> Iterator[str]:
+    """Warn of evaluations in which only chosen answers are scored."""
+    for run in runs:
+        partial = run.partial(evaluation)
+        if partial is not None:
+            count = f"only {partial.scored} of {partial.answers} answers are scored"
+            yield f"{run.run_id}: the evaluation is partial: {count}, chosen with {'; '.join(partial.chosen)}"

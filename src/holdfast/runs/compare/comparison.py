@@ -9,6 +9,7 @@ from holdfast.report import (
     Adjustment,
     CellName,
     ComparisonResult,
+    Observe,
     Side,
     SideAnswers,
     add_questions,
@@ -20,6 +21,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    partially_scored,
     require_comparable,
     unfinished,
     unlike,
@@ -38,10 +40,12 @@ def comparison_of(
     evaluation: str = "",
     adjust: str = "holm",
     questions: int | None = None,
+    observe: Observe | None = None,
 ) -> ComparisonResult:
     """Compare the first run with each other one; if there is one, its models and variants. `questions`: how many
-    changed keys of each comparison get their question and target; None means all. Raises UsageError if there is nothing
-    to compare, and DamagedError for a damaged run.
+    changed keys of each comparison get their question and target; None means all. `observe`: gets the common keys of
+    each comparison; none is then listed as changed. Raises UsageError if there is nothing to compare, and DamagedError
+    for a damaged run.
     """
     if adjust not in _ADJUSTMENTS:
         raise UsageError(f"--adjust {adjust}: there is no such method{nearest(adjust, _ADJUSTMENTS)}")
@@ -49,11 +53,15 @@ def comparison_of(
     sides = all_sides(runs, evaluation)
     first, *others = sides
     pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
-    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair)]
+    every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair, observe=observe)]
     found = [each for each in every if scorer in (None, each.scorer) or each.scorer.startswith(f"{scorer} ")]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
-    doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
-    doubts += without_groups(runs)
+    doubts = [
+        *unfinished(runs),
+        *without_data(runs),
+        *(f"{why}; compared anyway" for why in reasons),
+    ]
+    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise _nothing_error(runs, scorer)

@@ -24,7 +24,14 @@ from holdfast.report import (
     judge_level,
     pairs_between,
 )
-from holdfast.runs.compare.comparability import all_sides, require_comparable, unlike, without_data, without_groups
+from holdfast.runs.compare.comparability import (
+    all_sides,
+    partially_scored,
+    require_comparable,
+    unlike,
+    without_data,
+    without_groups,
+)
 from holdfast.runs.run import Run
 from holdfast.spec import MEAN, nearest
 
@@ -97,7 +104,7 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
             found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
     else:
         found, notes = _by_baseline(runs, (mine, sides[1]), options, bar), list(without_data(runs))
-    notes += without_groups(runs)
+    notes += [*partially_scored(runs, options.evaluation), *without_groups(runs)]
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
         raise UsageError(f"{run.run_id}: no scorer gave a number{named}, so there is nothing to judge")

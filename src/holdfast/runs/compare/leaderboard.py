@@ -2,10 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from holdfast.errors import UsageError
-from holdfast.report import Board, LeaderboardResult, counted, leaderboards
+from holdfast.records import normalized
+from holdfast.report import (
+    Board,
+    LeaderboardResult,
+    PairwiseRule,
+    counted,
+    leaderboards,
+    pairwise_boards,
+    ranked_by_strength,
+)
 from holdfast.runs.compare.comparability import (
     all_sides,
+    partially_scored,
     require_comparable,
     unfinished,
     unlike,
@@ -26,9 +38,15 @@ def leaderboard_of(
     sides = all_sides(runs, evaluation)
     costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
-    doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
-    doubts += without_groups(runs)
-    found = tuple(leaderboards(sides, costs, task, scorer))
+    doubts = [
+        *unfinished(runs),
+        *without_data(runs),
+        *(f"{why}; ranked anyway" for why in reasons),
+    ]
+    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
+    rules = [_pairwise_rules(run, evaluation) for run in runs]
+    pairwise = tuple(pairwise_boards(sides, rules, costs, task, scorer))
+    found = tuple(ranked_by_strength(leaderboards(sides, costs, task, scorer), pairwise))
     if not found:
         known = {name for each in sides for name, _ in each}
         if task is not None and task not in known:
@@ -37,7 +55,20 @@ def leaderboard_of(
             raise UsageError(f"--scorer {scorer}: no numbers by that scorer; leave it out to see all")
         names = " and ".join(run.run_id for run in runs)
         raise UsageError(f"{names}: no scorer gave a number, so there is nothing to rank")
-    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)))
+    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)), pairwise)
+
+
+def _pairwise_rules(run: Run, evaluation: str) -> dict[tuple[str, str], PairwiseRule]:
+    """The scorers of an evaluation that are Holdfast's `pairwise`, by task and name."""
+    found = {}
+    for each in map(normalized, run.scorer_identities(evaluation)):
+        if each.get("function") == "pairwise" and "version" in each:
+            args = dict(each.get("args") or {})
+            against = str(args.pop("against", "target"))
+            asked = {name: value for name, value in each.items() if name not in ("name", "task")} | {"args": args}
+            question = msgspec.json.encode(asked, order="deterministic")
+            found[str(each.get("task", "")), str(each.get("name", ""))] = PairwiseRule(question, against)
+    return found
 
 
 def _describe_doubts(boards: Sequence[Board]) -> Iterator[str]:

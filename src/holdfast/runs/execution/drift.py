@@ -153,7 +153,7 @@ class DriftCheck:
         spec = with_stored_models(self._prepared.spec, stored, corrected, renamed)
         self._refuse(self._changed_content(fold, spec, uid))
         if any(each.field.endswith(".dataset.group") for each in changes):
-            with prefix_errors(self._given.where):
+            with prefix_errors(self._given):
                 check_groups(self._prepared.spec, self._prepared.works)
         return AcceptedChanges(changes, self._select_retried(fold), corrected, renamed)
 

@@ -57,11 +57,11 @@ async def execute(
         if reading.fold.story.started is not None:
             await asyncio.to_thread(_remember, reading, prepared)
             return await Resumption(prepared, reading, given, retry).resume(observe)
-        with prefix_errors(given.where):
+        with prefix_errors(given):
             refuse_missing_keys(prepared.spec)
             drafted = await asyncio.to_thread(draft_plan, place.folder, prepared.spec, prepared.works)
         try:
-            with prefix_errors(given.where):
+            with prefix_errors(given):
                 warnings = await asyncio.to_thread(_find_low_limits, prepared)
             for line in warnings:  # before anything is paid
                 warn(line)
@@ -91,12 +91,13 @@ async def extend(given: Given, place: RunLocation, observe: Observe | None = Non
 def _remember(reading: Reading, prepared: Prepared) -> None:
     """Trust the run: a spec that the user gives is trusted, so later commands on the run need no `--trust`."""
     started = reading.fold.story.started
-    remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
+    sources = (started.source, started.included) if started is not None else ("",)
+    remember(reading.uid, executed_by(prepared.spec, *sources))
 
 
 def new_run_location(given: Given, store: str, run_id: str | None = None) -> RunLocation:
     """The location of the run with this id; without an id, of a new run."""
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         check_experiment(given.spec)
     return run_location(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
 
@@ -128,9 +129,9 @@ async def _begin(
         raise
     writer, logbook = await open_journal(place, uid, claimed)
     try:
-        record = await asyncio.to_thread(make_started_record, prepared, place, planned, given.where)  # runs git
+        record = await asyncio.to_thread(make_started_record, prepared, place, planned, given)  # runs git
         # trusted first: a crash before the record leaves an entry for a run that never was, which harms nothing
-        await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source))
+        await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source, record.included))
         await writer.append(draft("run.started", record))
         await asyncio.to_thread(reading.catch_up)
         await asyncio.to_thread(reading.write_start)
@@ -145,7 +146,7 @@ async def _begin(
 
 
 def make_started_record(
-    prepared: Prepared, place: RunLocation, planned: WrittenPlan, source: str, parent: Parent | None = None
+    prepared: Prepared, place: RunLocation, planned: WrittenPlan, given: Given, parent: Parent | None = None
 ) -> RunStarted:
     return RunStarted(
         run_id=place.run_id,
@@ -156,7 +157,8 @@ def make_started_record(
         code=collect_versions(),
         host=describe_host(),
         version=__version__,
-        source=os.path.abspath(source) if source else "",
+        source=os.path.abspath(given.where) if given.where else "",
+        included=tuple(given.included),
         inputs=inputs_of(prepared.works),
         parent=parent,
     )

@@ -4,9 +4,10 @@ Also computes the identity of an evaluation. Nothing here writes to disk. Only `
 
 Makes the user's own modules importable: those that a spec refers to as `module:function`.
 
-They are searched in the spec's folder and in the current folder. Both come last on `sys.path`, so that a file in a
-downloaded folder (`scipy.py`) never shadows the standard library or an installed package. A user module with the name
-of an installed one would therefore not be found: that is an error that shows both paths.
+They are searched in the folders of the spec and of the files that it includes, and in the current folder. These come
+last on `sys.path`, so that a file in a downloaded folder (`scipy.py`) never shadows the standard library or an
+installed package. A user module with the name of an installed one, or of one in another of these folders, would
+therefore not be found: that is an error that shows both paths.
 """
 
 import asyncio
@@ -29,7 +30,18 @@ from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.score import KINDS, Scorer, ScorerError, identity, mixed_scales, resolve
-from holdfast.spec import Counts, Model, Spec, adopt_stored, check_answers, missing_keys, nearest, placed_models
+from holdfast.spec import (
+    Counts,
+    KeptCombinations,
+    Model,
+    Origins,
+    Spec,
+    adopt_stored,
+    check_answers,
+    missing_keys,
+    nearest,
+    placed_models,
+)
 
 _RUN_FOLDERS = ("journal", "lease")
 """Folders of a run in a mirror. They distinguish a run from an experiment, so no experiment may have such a name."""
@@ -44,10 +56,23 @@ class Given(msgspec.Struct, frozen=True):
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
     where: str = ""
     """The file of the spec, for error messages."""
+    origins: Origins = msgspec.field(default_factory=Origins)
+    """Which values come from files that the spec includes, for error messages."""
+    included: Sequence[str] = ()
+    """These files. The user's own modules may be beside them."""
+    kept: Sequence[KeptCombinations] = ()
+    """How many combinations each `when` kept."""
     counted: Callable[[], None] | None = None
     """Called for each row that is read, to show progress."""
     from_run: bool = False
     """Whether the spec is the stored one of the run. Its rows are then stored too, and data files are not compared."""
+    scorers_file: str | None = None
+    """For `score`: the YAML file of the scorers, empty if there is none. None: a run is started or continued."""
+
+    def explain(self, problem: str) -> str:
+        """Add the file of the spec, and the included file that the value comes from."""
+        text = problem if problem.startswith(self.where) else f"{self.where}: {problem}"
+        return self.origins.explain(text, self.where)
 
 
 class Prepared(msgspec.Struct, frozen=True, dict=True):
@@ -78,10 +103,17 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
 
 def check(given: Given) -> tuple[Prepared, int]:
     """Check a spec completely without creating anything. Also returns the number of its keys."""
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         prepared = prepare_given(given, find_scorers(given))
         refuse_mixed_scales(given, prepared.scorers)
         return prepared, survey(given.spec, prepared.works)
+
+
+def check_startable(given: Given) -> None:
+    """SpecError if a run of the spec could not be started now: like `check`, and for a missing API key."""
+    check(given)
+    with prefix_errors(given):
+        refuse_missing_keys(given.spec)
 
 
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
@@ -100,15 +132,14 @@ def scorer_identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> li
 
 
 @contextlib.contextmanager
-def prefix_errors(where: str) -> Iterator[None]:
-    """Add the name of the spec file to errors in the spec."""
+def prefix_errors(given: Given) -> Iterator[None]:
+    """Add the name of the spec file to errors in the spec, and the included file that the value comes from."""
     try:
         yield
     except JournalError:
         raise
     except HoldfastError as error:
-        text = str(error)
-        raise SpecError(text if not where or text.startswith(where) else f"{where}: {text}") from error
+        raise SpecError(given.explain(str(error))) from error
 
 
 def check_experiment(spec: Spec) -> None:
@@ -121,8 +152,10 @@ def check_experiment(spec: Spec) -> None:
         raise SpecError(f"experiment: {spec.experiment!r} is the name of a folder in every run; choose another name")
 
 
-def find_scorers(given: Given) -> dict[str, list[Scorer]]:
-    """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored."""
+def find_scorers(given: Given, *, judged: bool = True) -> dict[str, list[Scorer]]:
+    """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored.
+    `judged`: SpecError if a judge has no model.
+    """
     scorers = {}
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
@@ -134,9 +167,10 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
                 hint = f"{{{name}: {{name: another}}}}"
                 raise SpecError(f"{place}[{i}]: there is a scorer {name!r} already; rename one of them: {hint}")
         check_answers(task, set(names), f"tasks[{index}].reduce")
-        for i, each in enumerate(scorers[task.name]):
+        for i, each in enumerate(scorers[task.name] if judged else ()):
             if each.needs_ctx:
-                _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
+                is_named = given.scorers_file is not None and given.scorers.get(task.name)
+                _check_judges(each, given, "--scorers" if is_named else f"{place}[{i}]")
     return scorers
 
 
@@ -181,11 +215,14 @@ def prepare_given(
     return Prepared(spec, works, scorers)
 
 
-def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
+def refuse_missing_keys(spec: Spec, answered: Collection[str] = (), *, roles: Collection[str] | None = None) -> None:
     """SpecError if an API key is missing that a model will need. `answered`: names of models that need no more
-    requests.
+    requests. `roles`: only the models of these roles get requests.
     """
     done = [f"models[{index}]" for index, model in enumerate(spec.models) if model.name in answered]
+    if roles is not None:
+        used = {f"roles.{name}" for name in roles}
+        done = [place for place in placed_models(spec) if place not in used]
     missing = missing_keys(spec, os.environ, done)
     if missing:
         raise SpecError("\n".join(missing))
@@ -201,8 +238,8 @@ def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str
     found: dict[str, list[dict[str, Any]]] = {task: [] for task in scorers}
     for task, scorer in ((task, scorer) for task, every in scorers.items() for scorer in every):
         judges: dict[str, Any] = {}
-        if scorer.needs_ctx:  # only built-in scorers declare their roles reliably; for others, all
-            roles = scorer.roles() if _is_built_in(scorer) else spec.roles
+        if scorer.needs_ctx:
+            roles = scorer.roles() if has_declared_roles(scorer) else spec.roles
             models = {role: spec.roles[role] for role in roles if role in spec.roles}
             identities = {role: {**identity_of(model), "params": model.params} for role, model in models.items()}
             judges["judges"] = identities
@@ -229,19 +266,41 @@ def _declared_scales(value: Any) -> Iterator[Any]:
             yield from _declared_scales(each)
 
 
-def _is_built_in(scorer: Scorer) -> bool:
+def has_declared_roles(scorer: Scorer) -> bool:
+    """Whether `scorer.roles()` are all roles that it calls: only of built-in scorers. Other code may call any role."""
     name = getattr(scorer.function, "__module__", "").partition(".")[0]
-    return name == __name__.partition(".")[0] and all(_is_built_in(part) for part in scorer.parts() if part.needs_ctx)
+    return name == __name__.partition(".")[0] and all(
+        has_declared_roles(part) for part in scorer.parts() if part.needs_ctx
+    )
 
 
-def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
+def _check_judges(scorer: Scorer, given: Given, place: str) -> None:
     """SpecError if a judge has no model in `roles`: found before anything is paid."""
-    if not spec.roles:
-        raise SpecError(f"{place}: {scorer.name} needs a judge, and the spec has no roles; add roles: {{judge: …}}")
+    known = given.spec.roles
+    if not known and not scorer.roles():
+        raise SpecError(f"{place}: {scorer.name} calls a model, and no role has one; {_role_advice('judge', given)}")
     for role in scorer.roles():
-        if role not in spec.roles:
-            known = ", ".join(sorted(spec.roles))
-            raise SpecError(f"{place}: {scorer.name}: there is no role {role!r}; there are: {known}")
+        if role not in known:
+            there = f" (there are: {', '.join(sorted(known))})" if known else ""
+            problem = f"{scorer.name} calls the role {role!r}, which has no model{there}"
+            raise SpecError(f"{place}: {problem}; {_role_advice(role, given)}")
+
+
+def _role_advice(role: str, given: Given) -> str:
+    """The line to add, and where; or an option."""
+    model, line = "openai/MODEL", f"roles: {{{role}: openai/MODEL}}"
+    if given.scorers_file is not None:
+        if given.scorers_file:
+            file = f"write into {given.scorers_file} the line `{line}`, beside `scorers:` with the list of scorers"
+        else:
+            file = f"write a YAML file with the line `{line}`, beside `scorers:` with the list of scorers"
+        return f"add --role {role}={model}, or {file}"
+    where = given.where or "the spec"
+    if given.spec.roles:
+        place = f"add to {where}, under `roles:`, the line `{role}: {model}`"
+    else:
+        place = f"add to {where}, at the top level, the line `{line}`"
+    return f"{place}, or use --set roles.{role}={model}"
 
 
 _SECONDS_MAX = 5.0
@@ -282,20 +341,29 @@ async def _check_server(place: str, model: Model, seconds: float) -> ServerCheck
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
-def find_modules_beside(path: str, spec: Spec) -> None:
-    """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. SpecError if an
-    installed module shadows one that the spec refers to.
+def find_modules_beside(path: str, spec: Spec, included: Sequence[str] = ()) -> None:
+    """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. `included`: the files
+    that it includes. SpecError if another module shadows one that the spec refers to.
     """
-    folders = [*([os.path.dirname(os.path.abspath(path))] if path else []), os.getcwd()]
+    beside = dict.fromkeys(os.path.dirname(os.path.abspath(each)) for each in ((path, *included) if path else ()))
+    folders = [*beside, os.getcwd()]
     for folder in folders:
         if folder not in sys.path:
             sys.path.append(folder)
     for reference in references_of(spec):
         name = reference.partition(":")[0].partition(".")[0]
-        files = (os.path.join(folder, file) for folder in folders for file in (f"{name}.py", f"{name}/__init__.py"))
-        own = next(filter(os.path.isfile, files), "")
-        if own:
-            _refuse_shadowed(reference, name, own)
+        own = list(filter(None, (_module_in(folder, name) for folder in beside)))
+        if len(own) > 1:  # the file that names it may mean either
+            raise SpecError(f"{reference}: there are two modules of this name, {own[0]} and {own[1]}; rename one")
+        found = own[0] if own else _module_in(os.getcwd(), name)
+        if found:
+            _refuse_shadowed(reference, name, found)
+
+
+def _module_in(folder: str, name: str) -> str:
+    """The file of a module in a folder; empty if there is none."""
+    files = (os.path.join(folder, file) for file in (f"{name}.py", f"{name}/__init__.py"))
+    return next(filter(os.path.isfile, files), "")
 
 
 def references_of(spec: Spec) -> list[str]:

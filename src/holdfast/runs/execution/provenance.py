@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import yaml
@@ -27,12 +27,14 @@ import yaml
 from holdfast.errors import DriftError
 from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
-from holdfast.records import FORMAT, normalized
-from holdfast.report.formats.html import RunOrigin
+from holdfast.records import FORMAT, Change, normalized
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import NO_YAML, BoundedLoader, check_stored_spec
 from holdfast.state import Story
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.report import RunOrigin
 
 _SECONDS = 5
 _OFF = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
@@ -139,8 +141,44 @@ def spec_text(place: RunLocation, story: Story) -> str:
     return "\n".join(lines) + "\n" + _yaml(story.spec)
 
 
-def origin_of(place: RunLocation, story: Story, evaluation: str) -> RunOrigin:
+class SpecVersion(msgspec.Struct, frozen=True):
+    """A spec that a run has had, and what brought it: `started`, `resumed`, `extended` or `corrected`."""
+
+    at: str
+    began: str
+    version: str
+    """Of Holdfast."""
+    changes: tuple[Change, ...]
+    text: str
+    """As YAML."""
+
+
+def spec_versions(story: Story) -> list[SpecVersion]:
+    """Every spec of a run, the oldest first. Resumes that changed nothing bring none."""
+    started = story.started
+    if started is None:
+        return []
+    later = [
+        (each.at, "resumed", each.resumed.version, each.resumed.changes, each.resumed.spec)
+        for each in story.resumes
+        if each.resumed.spec
+    ]
+    later += [
+        (each.at, "extended", each.extended.version, each.extended.changes, each.extended.spec)
+        for each in story.extensions
+    ]
+    later += [
+        (each.at, "corrected", each.replanned.version, each.replanned.changes, each.replanned.spec)
+        for each in story.replans
+    ]
+    every = [(story.created, "started", started.version, (), started.spec), *sorted(later, key=lambda each: each[0])]
+    return [SpecVersion(at, began, version, changes, _yaml(spec or {})) for at, began, version, changes, spec in every]
+
+
+def origin_of(place: RunLocation, story: Story, evaluation: str) -> "RunOrigin":
     """The provenance shown in a report of one evaluation."""
+    from holdfast.report import RunOrigin  # late: a page is rarely written
+
     started, scored = story.started, story.evaluations.get(evaluation)
     if started is None:
         return RunOrigin(())

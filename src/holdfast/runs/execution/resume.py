@@ -222,12 +222,12 @@ class Resumption:
         If an earlier call of the same command already added the block, resume: the command can be repeated after a
         crash at any point.
         """
-        with prefix_errors(self._given.where):
+        with prefix_errors(self._given):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compare_for_extension)
         if extension is None:
             return await self.resume(observe)
-        with prefix_errors(self._given.where):
+        with prefix_errors(self._given):
             refuse_missing_keys(self._prepared.spec)
         claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
@@ -258,7 +258,7 @@ class Resumption:
         left = [cell.model for cell in self._fold.story.cells if not finished.has_all(cell.first, cell.count)]
         needed = {renamed.get(name, name) for name in left}
         spec = self._prepared.spec
-        with prefix_errors(self._given.where):
+        with prefix_errors(self._given):
             refuse_missing_keys(spec, {model.name for model in spec.models} - needed)
 
     def _complete(self) -> RunOutcome:
@@ -362,7 +362,7 @@ def read_story(place: RunLocation) -> tuple[Fold, str]:
 
 def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
     """Read the journal, if there is one, and prepare the spec; stored inputs replace files that are missing."""
-    with prefix_errors(given.where):
+    with prefix_errors(given):
         given = _with_stored_values(given, place)
         scorers = find_scorers(given)
         identities = scorer_identities(scorers, given.spec)

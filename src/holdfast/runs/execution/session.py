@@ -10,7 +10,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -19,7 +19,7 @@ from holdfast.engine.scoring import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
 from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer, read_lease, write_lease
 from holdfast.printable import clean
-from holdfast.records import RunEnded, ScoringStarted, draft
+from holdfast.records import GivenModel, RunEnded, ScoringStarted, draft
 from holdfast.runs.control import ControlRequest, make_control_record, pending_requests, tune_spec, write_control_reply
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Prepared
@@ -162,15 +162,30 @@ async def close_quietly(writer: Writer, logbook: EventLog | None = None) -> None
         logbook.close()
 
 
-async def engine_for(session: RunSession, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
-    """Make the engine. Records `score.started` if its scores belong to a new evaluation, or to one with a new name or
-    new scales.
+class ScoringStart(msgspec.Struct, frozen=True):
+    """How `score` starts or continues an evaluation; see `ScoringStarted`."""
+
+    name: str = ""
+    part: str = ""
+    roles: Mapping[str, GivenModel] = {}
+
+
+async def engine_for(session: RunSession, fold: Fold, start: ScoringStart | None = None) -> Engine:
+    """Make the engine. Records `score.started` if its scores belong to a new evaluation, or to one with a new name, a
+    new part or new scales. `start`: only score, send nothing to the evaluated models.
     """
     prepared, place, writer = session.prepared, session.place, session.writer
-    scorers, evaluation = prepared.scorer_identities(), fold.evaluation
-    is_new = evaluation != fold.story.evaluation or name
-    if evaluation and (is_new or prepared.declares_other_scales(fold.story.evaluations.get(evaluation))):
-        await writer.append(draft("score.started", ScoringStarted(evaluation, scorers, name=name)))
+    story, evaluation, scoring = fold.story, fold.evaluation, start or ScoringStart()
+    before = story.evaluations.get(evaluation)
+    is_new = evaluation != story.evaluation
+    if scoring.part:  # it does not become the current evaluation
+        is_new = before is None or scoring.part not in story.partial.get(evaluation, [scoring.part])
+    scorers = prepared.scorer_identities()
+    started = ScoringStarted(evaluation, scorers, name=scoring.name, part=scoring.part, roles=dict(scoring.roles))
+    if evaluation and (is_new or scoring.name or prepared.declares_other_scales(before)):
+        await writer.append(draft("score.started", started))
+    given = {**(before.roles if before is not None else {}), **started.roles}
+    named = msgspec.structs.replace(started, roles=given)
     job = RunJob(
         run=place.folder,
         journal_folder=place.journal,
@@ -179,10 +194,11 @@ async def engine_for(session: RunSession, fold: Fold, name: str = "", *, answers
         works=prepared.works,
         scorers=prepared.scorers,
         evaluation=evaluation,
-        cells=fold.story.cells,
+        cells=story.cells,
         tell=session.logbook.tell,
-        answers=answers,
-        sources=sources_of(fold.story, evaluation, scorers) if fold.unscored else {},
+        answers=start is None,
+        sources=sources_of(story, evaluation, scorers) if fold.unscored else {},
+        given={role: named.bill_name(role) for role in given if role in prepared.spec.roles},
     )
     return Engine(job, writer, fold)
 

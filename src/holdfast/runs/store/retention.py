@@ -1,18 +1,22 @@
 """Selects runs to remove by age, count or size (`gc`), and removes them so that a crash never leaves half a run.
 
-Rules never select runs that are being written, or that are not completed; the user must name those. Counts apply
-within one experiment. A run is first renamed to a hidden name, which makes it no run, and then deleted; the next `gc`
-or `doctor --fix` deletes what a crash leaves.
+Rules never select runs that are being written, that cannot be read, or whose batch jobs wait at a server. Runs that are
+not completed are selected only by rules that name their status. Counts apply within one experiment. No run needs
+another one: a fork has copies of what it reuses.
+
+A run is first renamed to a hidden name, which makes it no run, and then deleted; the next `gc` or `doctor --fix`
+deletes what a crash leaves.
 
 If the mirror is removed too, it is removed first: after a crash the folder still has its URL, and the same `gc` command
 finishes both.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -38,9 +42,12 @@ from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary
 from holdfast.state import identity_in, is_current, remove_stale, stamp_of, standing_of
 
+REMOVABLE = ("completed", "interrupted", "failed", "cancelled")
+"""Statuses of runs that a rule may select. All others may be in use, or cannot be read."""
+
 
 class RetentionPolicy(msgspec.Struct, frozen=True):
-    """Rules for removing runs: a run is removed if one rule selects it and no exception keeps it."""
+    """One rule for removing runs. It selects runs by age, count or size, and has exceptions."""
 
     older_than_days: float | None = None
     keep: int | None = None
@@ -51,6 +58,11 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     keep_tagged: bool = True
     keep_latest: bool = True
     """Whether to keep the newest run of each experiment, whatever its age and size."""
+    statuses: frozenset[str] = frozenset({"completed"})
+    """The statuses of runs that are removed."""
+
+    def covers(self, place: RunLocation) -> bool:
+        return self.experiment in (None, place.experiment)
 
 
 class RemovalCandidate(msgspec.Struct, frozen=True):
@@ -66,6 +78,8 @@ class RemovalCandidate(msgspec.Struct, frozen=True):
     """The URL of its copy in a mirror."""
     mirror_goes: bool = False
     """Whether that copy is removed as well."""
+    rule: int = 0
+    """The number of the rule that selected it, from 1; 0 for a run that was named."""
 
 
 class _Candidate(msgspec.Struct, frozen=True):
@@ -73,38 +87,83 @@ class _Candidate(msgspec.Struct, frozen=True):
     summary: RunSummary
     stamp: str
 
+    @property
+    def since(self) -> str:
+        """The time from which its age counts. An unfinished run may be resumed weeks after it was created."""
+        is_completed = self.summary.status == "completed"
+        return self.summary.created if is_completed else self.summary.updated or self.summary.created
 
-def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> list[RemovalCandidate]:
-    """The runs that the rules select, the oldest first."""
-    every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
-    why: dict[str, str] = {}
-    newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
-    if policy.older_than_days is not None:
-        seconds = max((now or time.time()) - policy.older_than_days * 86400, 0)
-        limit = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        old = (each.place.folder for each in every if each.summary.created < limit)
-        why = dict.fromkeys(old, f"older than {policy.older_than_days:g} days")
-    for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
-        runs = [each for each in every if each.place.experiment == experiment]
-        for each in runs[: max(len(runs) - (policy.keep or 0), 0)]:
-            why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
-    if policy.max_bytes is not None:
-        known = {each.place.folder: each.summary.bytes for each in every}  # unreadable runs occupy space too
-        places = [each for each in runs_in(store) if policy.experiment in (None, each.experiment)]
-        left = sum(known[each.folder] if each.folder in known else each.size() for each in places)
-        going = [each for each in every if each.place.folder in why and _is_removable(each.summary, policy)]
-        left -= sum(each.summary.bytes for each in going if not _is_newest(each, newest))
-        for each in every:
-            if left <= policy.max_bytes:
-                break
-            if each.place.folder not in why and _is_removable(each.summary, policy) and not _is_newest(each, newest):
-                why[each.place.folder] = "to make room"
-                left -= each.summary.bytes
+
+def chosen(store: str, policies: Sequence[RetentionPolicy], now: float | None = None) -> list[RemovalCandidate]:
+    """The runs that at least one rule selects, the oldest first. Rules about size come last: they count what the others
+    leave.
+    """
+    every = sorted(_candidates(store, policies), key=lambda each: each.summary.created)
+    why: dict[str, tuple[int, str]] = {}
+    for number, policy in enumerate(policies, 1):
+        for each, reason in itertools.chain(_select_old(every, policy, now), _select_surplus(every, policy)):
+            why.setdefault(each.place.folder, (number, reason))
+    for number, policy in enumerate(policies, 1):
+        for each in _select_to_make_room(store, every, policy, why):
+            why[each.place.folder] = (number, "to make room")
+    found = [(each, *why[each.place.folder]) for each in every if each.place.folder in why]
     return [
-        RemovalCandidate(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
-        for each in every
-        if each.place.folder in why and _is_removable(each.summary, policy) and not _is_newest(each, newest)
+        RemovalCandidate(each.place, each.summary.bytes, each.summary.created, reason, each.stamp, rule=number)
+        for each, number, reason in found
     ]
+
+
+def _select_old(
+    every: Sequence[_Candidate], policy: RetentionPolicy, now: float | None
+) -> Iterator[tuple[_Candidate, str]]:
+    if policy.older_than_days is None:
+        return
+    seconds = max((now or time.time()) - policy.older_than_days * 86400, 0)
+    limit = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    age = f"{policy.older_than_days:g} days"
+    for each in _removable(every, policy):
+        if each.since < limit:
+            status = each.summary.status
+            yield each, f"older than {age}" if status == "completed" else f"{status}, not written for {age}"
+
+
+def _select_surplus(every: Sequence[_Candidate], policy: RetentionPolicy) -> Iterator[tuple[_Candidate, str]]:
+    if policy.keep is None:
+        return
+    newest: dict[str, list[str]] = {}
+    for each in reversed(every):  # all runs count, also those that may not be removed
+        newest.setdefault(each.place.experiment, []).append(each.place.folder)
+    for each in _removable(every, policy):
+        experiment = each.place.experiment
+        if each.place.folder not in newest[experiment][: policy.keep]:
+            yield each, f"not one of the newest {policy.keep} of {experiment}"
+
+
+def _select_to_make_room(
+    store: str, every: Sequence[_Candidate], policy: RetentionPolicy, gone: Collection[str]
+) -> Iterator[_Candidate]:
+    """Yield the oldest runs until the others fit. `gone`: the folders of runs that other rules select."""
+    if policy.max_bytes is None:
+        return
+    known = {each.place.folder: each.summary.bytes for each in every}  # unreadable runs occupy space too
+    places = [each for each in runs_in(store) if policy.covers(each) and each.folder not in gone]
+    left = sum(known[each.folder] if each.folder in known else each.size() for each in places)
+    for each in _removable(every, policy):
+        if left <= policy.max_bytes:
+            break
+        if each.place.folder not in gone:
+            left -= each.summary.bytes
+            yield each
+
+
+def _removable(every: Sequence[_Candidate], policy: RetentionPolicy) -> Iterator[_Candidate]:
+    """Yield the runs that a rule may remove, the oldest first."""
+    newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
+    for each in every:
+        summary, is_newest = each.summary, newest.get(each.place.experiment) == each.place.folder
+        is_kept = is_newest or (policy.keep_tagged and summary.tags) or summary.jobs
+        if policy.covers(each.place) and summary.status in policy.statuses and not is_kept:
+            yield each
 
 
 def named(places: Sequence[RunLocation]) -> list[RemovalCandidate]:
@@ -189,9 +248,9 @@ def _is_stale(path: str) -> bool:
         return True  # without a journal there is nothing that it could be derived from
 
 
-def _candidates(store: str, policy: RetentionPolicy) -> Iterator[_Candidate]:
+def _candidates(store: str, policies: Sequence[RetentionPolicy]) -> Iterator[_Candidate]:
     for place in runs_in(store):
-        if policy.experiment not in (None, place.experiment):
+        if not any(policy.covers(place) for policy in policies):
             continue
         try:
             stamp = stamp_of(place.folder)
@@ -200,11 +259,3 @@ def _candidates(store: str, policy: RetentionPolicy) -> Iterator[_Candidate]:
         except (HoldfastError, OSError):
             continue  # rules never select runs that cannot be read
         yield _Candidate(place, summary, stamp)
-
-
-def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
-    return newest.get(candidate.place.experiment) == candidate.place.folder
-
-
-def _is_removable(summary: RunSummary, policy: RetentionPolicy) -> bool:
-    return summary.status == "completed" and not (policy.keep_tagged and summary.tags)

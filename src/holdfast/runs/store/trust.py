@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -54,13 +54,16 @@ class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
     """URLs that get requests, with the variables whose values are sent there."""
     files: tuple[str, ...] = ()
     """Local files whose content may be sent."""
+    more_folders: tuple[str, ...] = ()
+    """Where modules are searched too: the folders of files that the spec included."""
 
     def digest(self) -> str:
         return hashlib.blake2b(msgspec.json.encode(self), digest_size=16).hexdigest()
 
     def lines(self) -> Iterator[str]:
         """Lines for a terminal, with unprintable characters escaped."""
-        folder = f" (modules are looked for in {_readable(self.folder)})" if self.code and self.folder else ""
+        searched = " and ".join(map(_readable, (self.folder, *self.more_folders)))
+        folder = f" (modules are looked for in {searched})" if self.code and self.folder else ""
         for heading, items, more in (
             ("imports and calls", self.code, folder),
             ("starts", self.commands, ""),
@@ -74,8 +77,10 @@ class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
             yield "  it imports no module and starts no program: its solvers and scorers come with Holdfast"
 
 
-def executed_by(spec: Spec, source: str) -> Executed:
-    """`source`: the spec file that the run was started with, from `run.started`."""
+def executed_by(spec: Spec, source: str, included: Sequence[str] = ()) -> Executed:
+    """`source`: the spec file that the run was started with, from `run.started`. `included`: the files it included."""
+    folder = os.path.dirname(source)
+    more = (each for each in map(os.path.dirname, included) if each != folder)
     solvers = [task.solver for task in spec.tasks]
     scorers = [entry for task in spec.tasks for entry in task.scorers]
     servers = [server for solver in solvers for server in servers_in(solver)]
@@ -100,7 +105,8 @@ def executed_by(spec: Spec, source: str) -> Executed:
         files += [task.dataset.path, task.dataset.files_root]
         files += [task.fewshot.path] if task.fewshot is not None else []
         files += task.sandbox.files.values() if task.sandbox is not None else []
-    return Executed(_distinct(code), os.path.dirname(source), _distinct(commands), _distinct(sent), _distinct(files))
+    distinct = map(_distinct, (commands, sent, files, more))
+    return Executed(_distinct(code), folder, *distinct)
 
 
 def require_trust(place: RunLocation, uid: str, executed: Executed, *, given: bool) -> None:

@@ -1,15 +1,16 @@
 """Builds the effective spec from a YAML file (or a mapping), `--set` values and the environment; selects parts of it.
 
 SpecError for everything that is not understood, with the file, the place (`tasks[0].scorers[1]`), the problem and the
-nearest valid name. Creates nothing on disk.
+nearest valid name, and, if the value is not from the file itself, where it comes from. Creates nothing on disk.
 
 A part of a spec (fewer samples, tasks or models) is an ordinary spec. `holdfast extend` turns a run of a part into a
 run of the whole.
 """
 
+import contextlib
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,10 +19,13 @@ from holdfast.errors import FormatError, SpecError
 from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
+from holdfast.spec.source.conditions import KeptCombinations
+from holdfast.spec.source.includes import INCLUDE, SpecFile, read_spec
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
-from holdfast.spec.source.messages import explain_all, kind_of, nearest, nearest_file
-from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values
-from holdfast.spec.source.text import TEXT_BYTES_MAX, assign, parse_yaml, split_assignment, substitute
+from holdfast.spec.source.messages import explain_all, kind_of, nearest
+from holdfast.spec.source.origins import Origins
+from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values, take_whens
+from holdfast.spec.source.text import assign, split_assignment, substitute
 from holdfast.spec.source.variables import is_late
 from holdfast.spec.types import Model, Spec, Task
 
@@ -30,25 +34,23 @@ _TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
 _STORED_LEVELS_MAX = 100
 
 
+class ResolvedSpec(msgspec.Struct, frozen=True):
+    """An effective spec, and how many combinations each `when` kept."""
+
+    spec: Spec
+    kept: Sequence[KeptCombinations] = ()
+
+
 def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
-    """Return the effective spec of a file. Relative paths in it are relative to its folder."""
-    return build_spec(read_spec(path), path, sets, environ)
+    """Return the effective spec of a file. Relative paths are relative to the file that they are written in."""
+    return resolve_file(read_spec(path), sets, environ).spec
 
 
-def read_spec(path: str) -> object:
-    """Parse a spec's file, without validation and without replacing variables."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(TEXT_BYTES_MAX + 1)
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
-    except IsADirectoryError:
-        example = os.path.join(path, "eval.yaml")
-        hint = f"; did you mean {example}?" if os.path.isfile(example) else "; name the spec's file"
-        raise SpecError(f"{path} is a folder{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read: {error}") from error
-    return parse_yaml(text, path)
+def resolve_file(
+    file: SpecFile, sets: Sequence[str] = (), environ: Mapping[str, str] | None = os.environ
+) -> ResolvedSpec:
+    """Return the effective spec of a file that was read. With `environ=None`, `${NAME}` is not replaced."""
+    return _build(file, sets, environ, {}, stored=False)
 
 
 def build_spec(
@@ -58,7 +60,13 @@ def build_spec(
 
     With `environ=None`, `${NAME}` is not replaced.
     """
-    return _build(raw, where, sets, environ, {}, stored=False)
+    return resolve_file(SpecFile(where, raw), sets, environ).spec
+
+
+def fill_roles(roles: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the roles in a file that is not a spec, with variables replaced as in one."""
+    filled = substitute({"roles": copy.deepcopy(dict(roles))}, environ, "", where, is_late)
+    return dict(filled["roles"])
 
 
 def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
@@ -67,53 +75,91 @@ def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
     """
     unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
     unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
-    return _build({**stored}, "", sets, None, unchanged, stored=True)
+    return _build(SpecFile("", {**stored}), sets, None, unchanged, stored=True).spec
 
 
 def _build(
-    raw: object,
-    where: str,
+    file: SpecFile,
     sets: Sequence[str],
     environ: Mapping[str, str] | None,
     unchanged: Mapping[str, Mapping[str, Any]],
     *,
     stored: bool,
-) -> Spec:
+) -> ResolvedSpec:
     """`unchanged`: parameters that are not validated, by model name or `roles.NAME`. `stored`: the spec comes from a
     run, so it is too late to refuse literal secrets.
     """
-    if not isinstance(raw, dict):
+    where, origins = file.path, file.origins.copy()
+    if not isinstance(file.raw, dict):
         raise SpecError(
-            f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
+            f"{where}: a spec is a mapping of fields, not {kind_of(file.raw)}; begin with `tasks:` and `models:`"
         )
+    with _explain_origins(origins, where):
+        try:
+            mapping = _merge_values(file, sets, environ, origins, stored=stored)
+            models = [str(part.get("name")) for _, part in _raw_parts(mapping, "models")]
+            tasks = [str(part.get("name")) for _, part in _raw_parts(mapping, "tasks")]
+            spec, kept = _convert(mapping, where)
+        except RecursionError:
+            raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
+        _check_params(spec, models, unchanged, where)
+        if models != [model.name for model in spec.models] or tasks != [task.name for task in spec.tasks]:
+            origins.forget_entries()  # sweeps have changed their numbers
+        _check(spec, where)
+    return ResolvedSpec(_anchor(spec, os.path.dirname(os.path.abspath(where)) if where else ""), kept)
+
+
+@contextlib.contextmanager
+def _explain_origins(origins: Origins, where: str) -> Iterator[None]:
+    """Add to errors where the refused value comes from."""
     try:
-        mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where, is_late)
-        refuse_literals_in_sets([split_assignment(each) for each in sets], os.environ if environ is None else environ)
-        for assignment in sets:
-            assign(mapping, assignment)
-        _merge_defaults(mapping, where)
-        if not stored:
-            refuse_literals(mapping, where, os.environ if environ is None else environ)
-        _refuse_infinite_params(mapping, where)
-        mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
-        for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
-            if isinstance(model.get("batch"), bool):
-                model["batch"] = {} if model["batch"] else None
+        yield
+    except SpecError as error:
+        raise SpecError(origins.explain(str(error), where)) from error
+
+
+def _merge_values(
+    file: SpecFile, sets: Sequence[str], environ: Mapping[str, str] | None, origins: Origins, *, stored: bool
+) -> dict[str, Any]:
+    """Return the spec with variables replaced, `--set` values and defaults applied, as it would be stored."""
+    where, environment = file.path, os.environ if environ is None else environ
+    mapping = copy.deepcopy(file.raw)
+    assert isinstance(mapping, dict)
+    if environ is not None:
+        mapping = substitute(mapping, environ, "", where, is_late)
+    _anchor_included(mapping, origins)
+    refuse_literals_in_sets([split_assignment(each) for each in sets], environment)
+    for assignment in sets:
+        origins.note_assignment(assign(mapping, assignment))
+    if INCLUDE in mapping:
+        raise SpecError(f"{where}: {INCLUDE}: only a spec file can include others; write it there")
+    _merge_defaults(mapping, where, origins)
+    if not stored:
+        refuse_literals(mapping, where, environment)
+    _refuse_infinite_params(mapping, where)
+    mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
+    assert isinstance(mapping, dict)
+    for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
+        if isinstance(model.get("batch"), bool):
+            model["batch"] = {} if model["batch"] else None
+    return mapping
+
+
+def _convert(mapping: dict[str, Any], where: str) -> tuple[Spec, list[KeptCombinations]]:
+    """Validate a spec and expand its sweeps."""
+    whens = take_whens(mapping)
+    first = first_values(mapping)
+    try:
         # Validate before sweeps are expanded, so that errors name the places that the user wrote.
-        mapping, swept = first_values(mapping), mapping
-        spec = msgspec.convert(mapping, Spec, strict=False)
-        expand_sweeps(swept, where)
-        if swept != mapping:
-            spec = msgspec.convert(swept, Spec, strict=False)
+        spec = msgspec.convert(first, Spec, strict=False)
+        kept = expand_sweeps(mapping, whens, where)
+        if mapping != first:
+            spec = msgspec.convert(mapping, Spec, strict=False)
     except msgspec.ValidationError as error:
-        raise explain_all(error, mapping, where) from None
-    except RecursionError:
-        raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
-    given = [model.get("name") for model in mapping["models"]]
-    _check_params(spec, given, unchanged, where)
-    return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
+        raise explain_all(error, first, where) from None
+    return spec, kept
 
 
 def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
@@ -152,7 +198,7 @@ def spec_mapping(spec: Spec) -> dict[str, Any]:
     return mapping
 
 
-def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
+def _merge_defaults(mapping: dict[str, Any], where: str, origins: Origins) -> None:
     """Copy each default into the tasks and models that do not set the field, and remove `defaults`."""
     defaults = mapping.pop("defaults", None) or {}
     if not isinstance(defaults, dict):
@@ -160,43 +206,50 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
     for name in defaults:
         if name not in _TASK_FIELDS | _MODEL_FIELDS:
             raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
+    _expand_short_names(mapping)
+    for_tasks = {name: value for name, value in defaults.items() if name in _TASK_FIELDS}
+    for_models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
+    for place, part in _raw_parts(mapping, "tasks"):
+        _fill(part, for_tasks, place, origins)
+    for place, part in _raw_models(mapping):
+        is_role = place.startswith("roles.")
+        _fill(part, for_models, place, origins, {"params"} if is_role else set())
+        if not is_role and "name" not in part and isinstance(part.get("model"), str):
+            part["name"] = part["model"]
+
+
+def _expand_short_names(mapping: dict[str, Any]) -> None:
+    """Replace `openai/gpt-x` in models and roles by its fields. A role has the name of its key."""
     if isinstance(mapping.get("models"), list):
         mapping["models"] = expand_names(mapping["models"])
     roles = mapping.get("roles")
-    if isinstance(roles, dict):
-        roles = mapping["roles"] = {
-            name: {**model_fields(role), "name": name}
-            if isinstance(role, str)
-            else {"name": name, **role}
-            if isinstance(role, dict)
-            else role
-            for name, role in roles.items()
-        }
-    _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
-    models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
-    _fill(mapping.get("models"), models)
-    if isinstance(roles, dict):
-        _fill(list(roles.values()), {name: value for name, value in models.items() if name != "params"})
-    for model in mapping.get("models") or () if isinstance(mapping.get("models"), list) else ():
-        if isinstance(model, dict) and "name" not in model and isinstance(model.get("model"), str):
-            model["name"] = model["model"]
+    if not isinstance(roles, dict):
+        return
+    for name, role in roles.items():
+        if isinstance(role, str):
+            roles[name] = {**model_fields(role), "name": name}
+        elif isinstance(role, dict):
+            roles[name] = {"name": name, **role}
 
 
-def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
-    for part in parts if isinstance(parts, list) else ():
-        if isinstance(part, dict):
-            for name, value in defaults.items():
-                if (
-                    isinstance(value, dict)
-                    and isinstance(part.get(name), dict)
-                    and name in {"params", "options", "headers"}
-                ):
-                    part[name] = {**value, **part[name]}
-                else:
-                    part.setdefault(name, copy.deepcopy(value))
+def _fill(
+    part: dict[str, Any], defaults: Mapping[str, Any], place: str, origins: Origins, without: Collection[str] = ()
+) -> None:
+    """Copy the defaults that a task or model does not set. `place`: where it is in the spec."""
+    for name, value in defaults.items():
+        if name in without:
+            continue
+        if isinstance(value, dict) and isinstance(part.get(name), dict) and name in {"params", "options", "headers"}:
+            copied = [f".{each}" for each in value if each not in part[name]]
+            part[name] = {**value, **part[name]}
+        else:
+            copied = [""] if name not in part else []
+            part.setdefault(name, copy.deepcopy(value))
+        for below in copied:
+            origins.note_default(f"defaults.{name}{below}", f"{place}.{name}{below}")
 
 
-def _check(spec: Spec, where: str) -> Spec:
+def _check(spec: Spec, where: str) -> None:
     """Check what the types cannot express: unique names, and references between parts."""
     _check_names("models", [model.name for model in spec.models], where)
     _check_names("tasks", [task.name for task in spec.tasks], where)
@@ -210,7 +263,6 @@ def _check(spec: Spec, where: str) -> Spec:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
     if spec.limits.sample.cost_usd is not None:
         check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
-    return spec
 
 
 def _check_params(spec: Spec, given: Sequence[str], unchanged: Mapping[str, Mapping[str, Any]], where: str) -> None:
@@ -235,12 +287,19 @@ def _refuse_infinite_params(mapping: Mapping[str, Any], where: str) -> None:
                 raise SpecError(f"{place}: infinite numbers and NaN cannot be sent as JSON")
 
 
+def _raw_parts(mapping: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the tasks or models of a spec that is not validated yet, each with its place."""
+    parts = mapping.get(kind)
+    placed = ((f"{kind}[{index}]", part) for index, part in enumerate(parts if isinstance(parts, list) else ()))
+    yield from ((place, part) for place, part in placed if isinstance(part, dict))
+
+
 def _raw_models(mapping: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the models and roles of a spec that is not validated yet, each with its place."""
-    models, roles = mapping.get("models"), mapping.get("roles")
-    placed = [(f"models[{index}]", model) for index, model in enumerate(models if isinstance(models, list) else ())]
-    placed += [(f"roles.{name}", role) for name, role in (roles.items() if isinstance(roles, dict) else ())]
-    yield from ((place, model) for place, model in placed if isinstance(model, dict))
+    yield from _raw_parts(mapping, "models")
+    roles = mapping.get("roles")
+    placed = ((f"roles.{name}", role) for name, role in (roles.items() if isinstance(roles, dict) else ()))
+    yield from ((place, role) for place, role in placed if isinstance(role, dict))
 
 
 def check_prices(models: Iterable[Model], place: str) -> None:
@@ -260,6 +319,20 @@ def _check_names(kind: str, names: Sequence[str], where: str) -> None:
             raise SpecError(
                 f"{where}: {kind}[{index}].name: {name!r} is already the name of {kind}[{first}]; rename one"
             )
+
+
+_PATHS = (("dataset", "path"), ("dataset", "files_root"), ("fewshot", "path"))
+
+
+def _anchor_included(mapping: Mapping[str, Any], origins: Origins) -> None:
+    """Make relative data paths in included files absolute, in place: they are relative to the file they are in."""
+    for place, part in [*_raw_parts(mapping, "tasks"), ("defaults", mapping.get("defaults"))]:
+        for above, name in _PATHS:
+            holder = part.get(above) if isinstance(part, dict) else None
+            path = holder.get(name) if isinstance(holder, dict) else None
+            file = origins.file_of(f"{place}.{above}.{name}")
+            if isinstance(holder, dict) and isinstance(path, str) and file and path:
+                holder[name] = os.path.join(os.path.dirname(os.path.abspath(file)), path)
 
 
 def _anchor(spec: Spec, folder: str) -> Spec:

@@ -23,6 +23,8 @@ _OFF = "{} removes all limits; null switches a single limit off"
 _DEFAULTS = "leave it out or write {} to use the defaults"
 _SIMILARITY_MIN = 0.8
 """Similarity cutoff for typos of a field. `api_key` and `api_key_env` are below it."""
+_WRITTEN: dict[type[msgspec.Struct], set[str]] = {Spec: {"defaults", "include"}, Task: {"when"}, Model: {"when"}}
+"""What a spec may write beside the fields of the effective spec."""
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 _SECRET_ADVICE = "; a secret belongs in the environment: name its variable with api_key_env"
 
@@ -40,7 +42,8 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
             name = part.split("[")[0]
             if name in {each.name for each in msgspec.structs.fields(kind)}:
                 kind = nested_type(kind, name) or kind
-        names = {each.name for each in msgspec.structs.fields(kind)} | ({"defaults"} if kind is Spec else set())
+        names = {each.name for each in msgspec.structs.fields(kind)}
+        names |= _WRITTEN.get(kind, set()) if not place.startswith("roles") else set()
         is_typo = difflib.get_close_matches(unknown[1], names, n=1, cutoff=_SIMILARITY_MIN)
         is_secret = any(word in unknown[1].lower() for word in _SECRET_WORDS) and not is_typo
         hint = _SECRET_ADVICE if is_secret else nearest(unknown[1], names)

@@ -3,14 +3,21 @@
 `prompt: {short: …, long: …}` creates `sums+short` and `sums+long`; `temperature: [0, 0.7]` creates `local+t0` and
 `local+t0.7`. Variants are ordinary tasks and models, so plan, drift and reports need no notion of a sweep. Only fields
 whose value is never a list can be swept: `stop: [a, b]` is one value.
+
+`when` of a model keeps some of its variants. `when` of a task keeps some of its variants and, for each of them, some of
+the models: its conditions may also name `model` and what the models sweep. Variants of models that no task runs are
+left out.
 """
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import SpecError
+from holdfast.spec.source.conditions import WHEN, Choice, Conditions, KeptCombinations
 from holdfast.spec.source.messages import kind_of
 
 _TEXTS = ("system", "prompt")
@@ -29,6 +36,39 @@ _PARAMS = (
     "verbosity",
 )
 _FIELDS = {"tasks": _TEXTS, "models": _PARAMS}
+_MODEL = "model"
+"""What the conditions of a task call the name of a model."""
+
+
+class _Variant(msgspec.Struct, frozen=True):
+    """A task or model with one value for each swept field; `base` is its name without the labels of these values."""
+
+    part: dict[str, Any]
+    base: str
+    chosen: Mapping[str, Sequence[Choice]] = {}
+
+    @property
+    def name(self) -> str:
+        return str(self.part["name"])
+
+
+class Whens(msgspec.Struct, frozen=True):
+    """The `when` of each task and model that has one, as written, by number."""
+
+    tasks: Mapping[int, Any]
+    models: Mapping[int, Any]
+
+
+def take_whens(mapping: dict[str, Any]) -> Whens:
+    """Remove every `when` from a spec that is not validated yet, in place: the effective spec has none."""
+    found: dict[str, dict[int, Any]] = {"tasks": {}, "models": {}}
+    for kind, whens in found.items():
+        parts = mapping.get(kind)
+        for index, part in enumerate(parts if isinstance(parts, list) else ()):
+            when = part.pop(WHEN, None) if isinstance(part, dict) else None
+            if when is not None:  # `--set tasks.sums.when=null` keeps everything
+                whens[index] = when
+    return Whens(**found)
 
 
 def first_values(mapping: dict[str, Any]) -> dict[str, Any]:
@@ -39,23 +79,40 @@ def first_values(mapping: dict[str, Any]) -> dict[str, Any]:
             holder = _holder(part, kind)
             for name in fields:
                 if _is_swept(holder, name) and holder[name]:
-                    holder[name] = _choices(holder, name)[0][1]
+                    holder[name] = _choices(holder, name)[0].value
     return first
 
 
-def expand_sweeps(mapping: dict[str, Any], where: str) -> None:
-    """Replace each swept task and model by its variants, in place. SpecError for an empty sweep."""
-    for name, role in (mapping.get("roles") or {}).items() if isinstance(mapping.get("roles"), dict) else ():
+def expand_sweeps(mapping: dict[str, Any], whens: Whens, where: str) -> list[KeptCombinations]:
+    """Replace each swept task and model by its variants, in place. Returns how many combinations each `when` keeps.
+
+    `mapping`: a spec whose `first_values` are valid. SpecError for an empty sweep and for a `when` that keeps nothing.
+    """
+    for name, role in (mapping.get("roles") or {}).items():
         for field in _PARAMS:
-            if isinstance(role, dict) and _is_swept(_holder(role, "models"), field):
+            if _is_swept(_holder(role, "models"), field):
                 raise SpecError(
                     f"{where}: roles.{name}.params.{field}: a role is a single model; only `models` can be swept"
                 )
-    _expand(mapping, "tasks", where)
-    variants = _expand(mapping, "models", where)
-    for task in _parts(mapping, "tasks"):
-        if isinstance(task.get("models"), list):
-            task["models"] = [name for each in task["models"] for name in variants.get(str(each), [each])]
+    kept: list[KeptCombinations] = []
+    models: list[_Variant] = []
+    for index, model in enumerate(mapping["models"]):
+        every = list(_variants(model, "models", f"{where}: models[{index}]"))
+        if index in whens.models:
+            every = _keep_models(every, Conditions(whens.models[index], where, f"models[{index}].{WHEN}"), kept)
+        models += every
+    tasks: list[_Variant] = []
+    for index, task in enumerate(mapping["tasks"]):
+        every = list(_variants(task, "tasks", f"{where}: tasks[{index}]"))
+        for variant in every:
+            _name_variants(variant.part, models)
+        if index in whens.tasks:
+            conditions = Conditions(whens.tasks[index], where, f"tasks[{index}].{WHEN}")
+            every = _keep_tasks(every, models, conditions, kept)
+        tasks += every
+    mapping["tasks"] = [task.part for task in tasks]
+    mapping["models"] = [each.part for each in models if not whens.tasks or not each.chosen or _is_run(each, tasks)]
+    return kept
 
 
 def base_of(name: str, bases: Mapping[str, object]) -> str:
@@ -65,23 +122,8 @@ def base_of(name: str, bases: Mapping[str, object]) -> str:
     return next((candidate for candidate in candidates if candidate in bases), "")
 
 
-def _expand(mapping: dict[str, Any], kind: str, where: str) -> dict[str, list[str]]:
-    """Expand all tasks or all models. Returns the names of the variants by base name."""
-    parts = mapping.get(kind)
-    if not isinstance(parts, list):
-        return {}
-    made: list[Any] = []
-    names: dict[str, list[str]] = {}
-    for index, part in enumerate(parts):
-        variants = list(_variants(part, kind, f"{where}: {kind}[{index}]")) if isinstance(part, dict) else [part]
-        if len(variants) > 1 and isinstance(part.get("name"), str):
-            names[part["name"]] = [variant["name"] for variant in variants]
-        made += variants
-    mapping[kind] = made
-    return names
-
-
-def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str, Any]]:
+def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[_Variant]:
+    """Yield the variants of a task or model: only itself if nothing is swept."""
     holder = _holder(part, kind)
     swept = [name for name in _FIELDS[kind] if _is_swept(holder, name)]
     expected = "texts" if kind == "tasks" else "single values"
@@ -89,28 +131,87 @@ def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str,
         where = f"{place}.{'params.' if kind == 'models' else ''}{name}"
         if not holder[name]:
             raise SpecError(f"{where}: an empty sweep; give at least one value")
-        for label, value in _choices(holder, name):
-            if isinstance(value, dict | list) or (kind == "tasks" and not isinstance(value, str)):
-                raise SpecError(f"{where}: a sweep consists of {expected}, but {label} is {kind_of(value)}")
-    if not swept or not isinstance(part.get("name"), str):
-        yield part
+        for choice in _choices(holder, name):
+            if isinstance(choice.value, dict | list) or (kind == "tasks" and not isinstance(choice.value, str)):
+                got = f"{choice.label} is {kind_of(choice.value)}"
+                raise SpecError(f"{where}: a sweep consists of {expected}, but {got}")
+    if not swept:
+        yield _Variant(part, part["name"])
         return
-    for chosen in itertools.product(*(_choices(holder, name) for name in swept)):
+    for values in itertools.product(*(_choices(holder, name) for name in swept)):
         variant = copy.deepcopy(part)
-        variant["name"] = "+".join([part["name"], *(label for label, _ in chosen)])
-        _holder(variant, kind).update({name: value for name, (_, value) in zip(swept, chosen, strict=True)})
-        yield variant
+        chosen = dict(zip(swept, values, strict=True))
+        variant["name"] = "+".join([part["name"], *(choice.label for choice in values)])
+        _holder(variant, kind).update({name: choice.value for name, choice in chosen.items()})
+        yield _Variant(variant, part["name"], {name: [choice] for name, choice in chosen.items()})
 
 
-def _choices(holder: dict[str, Any], name: str) -> list[tuple[str, Any]]:
+def _name_variants(task: dict[str, Any], models: Sequence[_Variant]) -> None:
+    """A task that names a swept model runs with all variants of that model."""
+    if task.get("models") is not None:
+        variants: dict[str, list[str]] = {}
+        for model in models:
+            variants.setdefault(model.base, []).append(model.name)
+        task["models"] = [name for each in task["models"] for name in variants.get(each, [each])]
+
+
+def _keep_models(models: Sequence[_Variant], conditions: Conditions, kept: list[KeptCombinations]) -> list[_Variant]:
+    """Return the variants of one model that its `when` keeps, and add their number to `kept`."""
+    conditions.check(_choices_in(models))
+    left = [model for model in models if conditions.keeps(model.chosen)]
+    kept.append(conditions.count(len(left), len(models)))
+    return left
+
+
+def _keep_tasks(
+    tasks: Sequence[_Variant], models: Sequence[_Variant], conditions: Conditions, kept: list[KeptCombinations]
+) -> list[_Variant]:
+    """Return the variants of one task that its `when` keeps, each with the models that it keeps; add their number."""
+    named = tasks[0].part.get("models")
+    if not {*(named or ())} <= {model.name for model in models}:
+        return list(tasks)  # the loader reports models that do not exist
+    mine = [_with_name(model) for model in models if named is None or model.name in named]
+    conditions.check(_choices_in([*tasks, *mine]))
+    found = []
+    count = 0
+    for task in tasks:
+        left = [model.name for model in mine if conditions.keeps({**task.chosen, **model.chosen})]
+        count += len(left)
+        if left and len(left) < len(mine):
+            task.part["models"] = left
+        found += [task] if left else []
+    kept.append(conditions.count(count, len(tasks) * len(mine)))
+    return found
+
+
+def _with_name(model: _Variant) -> _Variant:
+    """A model whose name can be a condition, with or without the labels of its variant."""
+    names = [Choice(name, name) for name in dict.fromkeys((model.base, model.name))]
+    return msgspec.structs.replace(model, chosen={**model.chosen, _MODEL: names})
+
+
+def _choices_in(variants: Sequence[_Variant]) -> dict[str, list[Choice]]:
+    """Every value of every swept field."""
+    found: dict[str, list[Choice]] = {}
+    for variant in variants:
+        for name, choices in variant.chosen.items():
+            found.setdefault(name, []).extend(choices)
+    return found
+
+
+def _is_run(model: _Variant, tasks: Sequence[_Variant]) -> bool:
+    return any(task.part.get("models") is None or model.name in task.part["models"] for task in tasks)
+
+
+def _choices(holder: dict[str, Any], name: str) -> list[Choice]:
     """Return each value with the label that it adds to the name."""
     given = holder[name]
     if isinstance(given, dict):
-        return [(str(label), value) for label, value in given.items()]
+        return [Choice(str(label), value) for label, value in given.items()]
     initials = "".join(word[0] for word in name.split("_"))
     if name in _TEXTS:
-        return [(f"{initials}{number}", value) for number, value in enumerate(given, 1)]
-    return [(value if isinstance(value, str) else f"{initials}{value}", value) for value in given]
+        return [Choice(f"{initials}{number}", value) for number, value in enumerate(given, 1)]
+    return [Choice(value if isinstance(value, str) else f"{initials}{value}", value) for value in given]
 
 
 def _is_swept(holder: dict[str, Any], name: str) -> bool:

@@ -173,32 +173,38 @@ _FIELD = re.compile(r"\{\w+\}")
 _STEP = re.compile(r"^(\w+)((?:\[\d+\])*)$")
 
 
-def assign(mapping: dict[str, Any], assignment: str) -> None:
-    """Apply one `--set` to a spec's mapping, in place. Missing mappings on the way are created."""
+def assign(mapping: dict[str, Any], assignment: str) -> str:
+    """Apply one `--set` to a spec's mapping, in place. Missing mappings on the way are created. Returns the place that
+    it changed, as errors write it.
+    """
     path, value = split_assignment(assignment)
     assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"  # for errors: it may contain a key
     steps = _steps(path, assignment)
     here: Any = mapping
+    place = ""
     while len(steps) > 1:
         steps = _join_name(here, steps)
         if len(steps) == 1:
             break
         step = steps.pop(0)
         if isinstance(here, list):
-            here = here[_index(here, step, assignment)]
+            index = _index(here, step, assignment)
+            here, place = here[index], f"{place}[{index}]"
             continue
         if not isinstance(here, dict):
             raise SpecError(f"--set {assignment}: {step!r} is not inside a mapping")
         if here.get(str(step)) is None:
             here[str(step)] = {}
-        here = here[str(step)]
+        here, place = here[str(step)], f"{place}.{step}"
     last = steps[-1]
     if isinstance(here, list):
-        here[_index(here, last, assignment)] = value
-    elif isinstance(here, dict):
+        index = _index(here, last, assignment)
+        here[index] = value
+        return f"{place}[{index}]".removeprefix(".")
+    if isinstance(here, dict):
         here[str(last)] = value
-    else:
-        raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
+        return f"{place}.{last}".removeprefix(".")
+    raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
 
 
 def split_assignment(assignment: str) -> tuple[str, Any]:

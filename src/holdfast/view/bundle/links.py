@@ -1,7 +1,7 @@
 """Addresses in a static copy: relative file names. What a server is asked for in a query is behind `#`."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import quote
 
 from holdfast.records import parse_key
@@ -67,7 +67,7 @@ class BundleLinks(Links):
         parts = parse_key(key)
         return self.run(ref, SAMPLES, task=parts.task, model=parts.model, id=parts.sample_id)
 
-    def page(self, path: str, **query: str) -> str:
+    def page(self, path: str, **query: str | Sequence[str]) -> str:
         return f"{self._base}{path}.html" if path in self._parts else self._missing
 
     def data(self, address: str) -> str:

@@ -44,7 +44,7 @@ class BundleRow(msgspec.Struct, frozen=True, array_like=True):
     """Excerpts; the answer of a failed sample is its error."""
 
 
-class Choices(msgspec.Struct):
+class RowChoices(msgspec.Struct):
     """What can be chosen in the filters, counted while the rows are made."""
 
     scorers: list[str]
@@ -55,7 +55,7 @@ class Choices(msgspec.Struct):
     scores: Counter[tuple[str, str]]
 
     @classmethod
-    def of(cls, scorers: Sequence[str]) -> "Choices":
+    def of(cls, scorers: Sequence[str]) -> "RowChoices":
         return cls(list(scorers), Counter(), Counter(), Counter(), Counter(), Counter())
 
     def add(self, row: BundleRow) -> None:
@@ -101,7 +101,7 @@ def pack(value: Any) -> bytes:
     return b'(window.holdfastData = window.holdfastData || []).push("%s");\n' % base64.b64encode(packed)
 
 
-def render_samples(ref: RunRef, status: tuple[str, str], choices: Choices, files: int, per_sample_file: int) -> Body:
+def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, files: int, per_sample_file: int) -> Body:
     """The page of the list. Its rows are in `files` files."""
     total = choices.statuses.total()
     scores = [(name, value, count) for (name, value), count in choices.scores.most_common()]

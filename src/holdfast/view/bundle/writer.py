@@ -17,7 +17,7 @@ from holdfast.journal import share_frames
 from holdfast.records import parse_key
 from holdfast.view.bundle.folder import BundledRun, BundleFolder, new_bundle
 from holdfast.view.bundle.links import INDEX, MISSING, SAMPLES, BundledKeys, BundleLinks, sample_file
-from holdfast.view.bundle.rows import PER_FILE, Choices, make_rows, pack, render_samples
+from holdfast.view.bundle.rows import PER_FILE, RowChoices, make_rows, pack, render_samples
 from holdfast.view.layout import render_page
 from holdfast.view.markup import h
 from holdfast.view.page import Body, Page, PageRequest
@@ -47,7 +47,7 @@ class _Listed(NamedTuple):
     """What the first pass over a run's samples has found."""
 
     keys: list[str]
-    choices: Choices
+    choices: RowChoices
     files: int
 
 
@@ -118,7 +118,7 @@ class _Writer:
         """Write the rows, and find out in which file each sample will be."""
         with self._sources.open(ref) as run:
             scorers = run.scorers()
-            choices, keys, files = Choices.of(scorers), list[str](), 0
+            choices, keys, files = RowChoices.of(scorers), list[str](), 0
             for batch in _batches(make_rows(run.lines(), scorers), PER_FILE):
                 for row in batch:
                     keys.append(row.key)

@@ -4,14 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.report import CellReport, RunReport
-from holdfast.report.cells import ScorerReport
+from holdfast.report import CellReport, RunReport, ScorerReport, counted, format_interval, format_number
 from holdfast.report.tables import (
-    anomaly_lines,
     cost_sentences,
     duration,
     edited_lines,
-    left_out_lines,
     marked_lines,
     reading_lines,
     result_sentences,
@@ -19,17 +16,22 @@ from holdfast.report.tables import (
     speed_lines,
     tokens,
 )
-from holdfast.report.text import format_interval, format_number
-from holdfast.runs import RunSummary
+from holdfast.runs import EvaluationLine, RunSummary
 from holdfast.state import Standing
 from holdfast.stats import Summary
+from holdfast.view.charts import ScatterPoint, figure, scatter_chart
 from holdfast.view.figures import interval_figure
 from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
-from holdfast.view.sources import Durability, RunRef
+from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
+
+_ADVICE = "to see whether"
+"""The sentence that names the command `compare`: here it is a link."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -42,15 +44,44 @@ class RunView(msgspec.Struct, frozen=True):
     live: bool
     seconds_left: float | None
     """At the speed of the process that is running; None if unknown."""
+    evaluations: list[EvaluationLine] = []
+    """The oldest first."""
+    latency: list[Distribution] = []
+    processes: int = 0
+    """How many worked on the run."""
+    stops: list[Stop] = []
+    """Records to travel to."""
+    commands: list[str] = []
 
 
 def load(request: PageRequest) -> RunView:
-    with request.sources.open(request.run) as run:
-        report = run.report(request.query.get("evaluation", ""))
-        summary = run.summary(request.query.get("evaluation", ""))
+    ref, evaluation = ref_of(request), request.query.get("evaluation", "")
+    with request.sources.open(ref) as run:
+        summary = run.summary(evaluation)
         return RunView(
-            request.run, summary, report, run.durability(), run.is_live, _seconds_left(run.standing, summary)
+            ref,
+            summary,
+            run.report(evaluation),
+            run.durability(),
+            run.is_live,
+            _seconds_left(run.standing, summary),
+            run.evaluations(),
+            distributions(run.index.profile),
+            len(run.index.lives),
+            stops_of(run.index.lives, run.index.last_n),
+            list(_commands_of(run, summary)),
         )
+
+
+def _commands_of(run: ViewedRun, summary: RunSummary) -> Iterator[str]:
+    """What can be done with the run, ready to be copied."""
+    if summary.status in ("interrupted", "failed", "cancelled") or summary.failed:
+        yield run.suggest_resume_command(summary.reason)
+    place = run.place
+    for verb, *options in (("show",), ("report",), ("compare",), ("export", "--format", "parquet"), ("verify",)):
+        yield place.command(verb, *options)
+    if not place.url:
+        yield place.fork_command()
 
 
 def _seconds_left(standing: Standing, summary: RunSummary) -> float | None:
@@ -63,7 +94,7 @@ def _seconds_left(standing: Standing, summary: RunSummary) -> float | None:
 
 
 def render(found: RunView, links: Links) -> Body:
-    summary, report = found.summary, found.report
+    summary = found.summary
     parts = [
         h("h1", f"{summary.experiment} / {summary.run_id}"),
         h("p", summary.description) if summary.description else None,
@@ -71,9 +102,10 @@ def render(found: RunView, links: Links) -> Body:
         _live("head", [_facts(found, links)]),
         _live("results", _results(found, links)),
         _live("failures", _failures(found, links)),
-        _live("more", _lines("Cost and speed", [*cost_sentences(report.cost), *speed_lines(report)])),
-        _live("anomalies", _lines("Anomalies", anomaly_lines(report))),
-        _commands(found),
+        _live("more", _cost_and_speed(found)),
+        _live("anomalies", _anomalies(found, links)),
+        travel_form(found.ref, found.stops, links),
+        h("details", h("summary", "Commands"), h("pre", "\n".join(found.commands)), id="commands"),
     ]
     status = (summary.status, summary.reason)
     return Body(
@@ -106,10 +138,15 @@ def _facts(found: RunView, links: Links) -> Markup:
         ("tokens", tokens(summary.usage)),
         ("cost", cost_text(summary.cost)),
         ("tags", [h("span", tag, class_="tag") for tag in summary.tags]),
-        ("resumes", h("a", str(len(summary.resumes)), href=links.run(found.ref, "lineage")) if summary.resumes else ""),
+        ("processes", h("a", _processes(found), href=links.run(found.ref, "lineage")) if found.processes else ""),
         ("folder", h("code", summary.folder)),
     ]
     return facts([(name, value) for name, value in pairs if name and value not in ("", [])])
+
+
+def _processes(found: RunView) -> str:
+    resumes = len(found.summary.resumes)
+    return f"{found.processes:,}" + (f", {counted(resumes, 'resume')}" if resumes else "")
 
 
 def _counted(found: RunView, links: Links, status: str) -> Markup:
@@ -122,12 +159,16 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
     yield h("h2", "Results")
-    yield [h("p", sentence, class_="sentence") for sentence in result_sentences(report)]
+    yield _evaluations(found, links)
+    sentences = [each for each in result_sentences(report) if not each.startswith(_ADVICE)]
+    yield [h("p", sentence, class_="sentence") for sentence in sentences]
+    if len({cell.model for cell in report.cells}) > 1 and sentences:
+        yield h("p", h("a", "See whether the models differ", href=links.run(found.ref, "compare")))
     rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links)]
     columns = ["task", "model", "score", "mean", "interval", "n", "finished", "failed", "unfinished", "cost", "latency"]
     numbers = frozenset(columns[3:])
     yield table(columns, rows, numbers=numbers)
-    figure = interval_figure(
+    chart = interval_figure(
         [
             (f"{cell.task} {cell.model} {name}", summary)
             for cell in report.cells
@@ -135,11 +176,41 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
             for name, summary, _ in scorer_summaries(scorer)
         ]
     )
-    if figure:
-        yield h("figure", figure, h("figcaption", "Means with 95% intervals."))
+    costs = "Scores with 95% intervals against the cost of 1,000 samples."
+    figures = [figure(chart, "Means with 95% intervals."), figure(scatter_chart(list(_costs(report))), costs)]
+    yield h("div", figures, class_="figures")
     cells = report.cells
-    for line in (*reading_lines(cells), *left_out_lines(cells), *edited_lines(cells), *marked_lines(cells)):
+    for line in (*reading_lines(cells), *edited_lines(cells), *marked_lines(cells)):
         yield h("p", line, class_="quiet")
+
+
+def _evaluations(found: RunView, links: Links) -> Markup | None:
+    """A choice of the evaluation whose scores are shown, if there are several."""
+    if len(found.evaluations) < 2:
+        return None
+    items = []
+    for each in found.evaluations:
+        label = f"{each.name or ', '.join(each.scorers)} ({each.evaluation[:8]})"
+        counts = f" {each.counts.scored:,} scores" + (", current" if each.current else "")
+        address = links.run(found.ref, evaluation=each.evaluation)
+        chosen = "true" if each.evaluation == found.report.evaluation else None
+        items.append(h("li", h("a", label, href=address, aria_current=chosen), h("span", counts, class_="quiet")))
+    title = h("span", "Evaluations", class_="quiet")
+    return h("nav", title, h("ul", items), class_="evaluations", aria_label="Evaluations")
+
+
+def _costs(report: RunReport) -> Iterator[ScatterPoint]:
+    """The first score of each cell, and what a thousand of its samples cost."""
+    scorers = {scorer.scorer for cell in report.cells for scorer in cell.scorers[:1]}
+    several = len({cell.task for cell in report.cells}) > 1
+    for cell in report.cells:
+        if not cell.finished or cell.cost.dollars is None or not cell.scorers:
+            continue
+        name, summary, _ = next(iter(scorer_summaries(cell.scorers[0])), ("", None, None))
+        if summary is not None and summary.mean is not None:
+            parts = [cell.task if several else "", cell.model, name if len(scorers) > 1 else ""]
+            label, cost = " ".join(filter(None, parts)), 1000 * cell.cost.dollars / cell.finished
+            yield ScatterPoint(label, cost, summary.mean, summary.low, summary.high)
 
 
 def _cell_rows(cell: CellReport, ref: RunRef, links: Links) -> Iterator[Markup]:
@@ -193,9 +264,32 @@ def _lines(title: str, lines: Iterable[str]) -> list[Child]:
     return [h("h2", title), [h("p", line) for line in found]] if found else []
 
 
-def _commands(found: RunView) -> Markup:
-    name = found.summary.run_id
-    commands = [f"holdfast show {name}", f"holdfast report {name}", f"holdfast export {name} --format parquet"]
-    if found.summary.status in ("interrupted", "failed"):
-        commands.insert(0, f"holdfast resume {name}")
-    return h("details", h("summary", "Commands"), h("pre", "\n".join(commands)))
+def _cost_and_speed(found: RunView) -> list[Child]:
+    lines = [*cost_sentences(found.report.cost), *speed_lines(found.report)]
+    return [*_lines("Cost and speed", lines), latency_figure(found.latency)]
+
+
+def _anomalies(found: RunView, links: Links) -> list[Child]:
+    """Anomalies of answers, each with an example, and what the journal has lost."""
+    rows = [
+        h(
+            "tr",
+            h("td", each["task"]),
+            h("td", each["model"]),
+            h("td", h("a", each["kind"], href=links.run(found.ref, "samples", anomaly=each["kind"]))),
+            h("td", f"{each['count']:,}", class_="number"),
+            h("td", h("a", each["example"]["key"], href=links.sample(found.ref, each["example"]["key"]))),
+            h("td", each["example"]["message"], class_="text"),
+        )
+        for each in found.summary.answer_anomalies
+    ]
+    columns = ["task", "model", "kind", "count", "example", "message"]
+    parts: list[Child] = [table(columns, rows, numbers=frozenset({"count"}))] if rows else []
+    if found.report.unlooked:
+        left = counted(found.report.unlooked, "answer")
+        parts.append(h("p", f"{left} not checked with the current anomaly rules.", class_="quiet"))
+    parts += [
+        h("p", f"The journal has lost records {each.n_first:,} to {each.n_last:,}: {each.kind} {each.detail}")
+        for each in found.summary.anomalies
+    ]
+    return [h("h2", "Anomalies"), *parts] if parts else []

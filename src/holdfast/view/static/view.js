@@ -9,6 +9,7 @@
   // data-live are replaced. At most one load at a time, none while the tab is hidden.
   let loading = false;
   let again = false;
+  let polledAt = Date.now();
 
   function refresh() {
     if (root.dataset.static !== undefined) return;  // a static copy does not change
@@ -32,11 +33,17 @@
     request.send();
   }
 
+  // What the server last sent for each region: what people opened or a script added is no change.
+  const rendered = new WeakMap();
+  document.querySelectorAll("[data-live]").forEach(function (region) { rendered.set(region, region.outerHTML); });
+
   function replaceRegions(page) {
     for (const region of document.querySelectorAll("[data-live]")) {
       const found = page.getElementById(region.id);
       if (!found || region.contains(document.activeElement) && isField(document.activeElement)) continue;
-      if (found.outerHTML === region.outerHTML) continue;
+      if (found.outerHTML === rendered.get(region)) continue;
+      rendered.set(region, found.outerHTML);
+      region.dataset.live = found.dataset.live;
       const opened = new Set();
       region.querySelectorAll("details[open][id]").forEach(function (each) { opened.add(each.id); });
       const chosen = region.querySelector("tr.chosen");
@@ -55,6 +62,17 @@
 
   function isField(element) {
     return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
+  }
+
+  // Pages without an event stream: a region says after how many seconds it is to be loaded again.
+  function poll() {
+    const regions = Array.from(document.querySelectorAll("[data-live]"));
+    const seconds = regions.map(function (each) { return Number(each.dataset.live); }).filter(function (each) { return each > 0; });
+    if (!seconds.length) return;
+    setTimeout(function () {
+      refresh();
+      poll();
+    }, Math.min.apply(null, seconds) * 1000);
   }
 
   // One stream per visible tab: a browser opens at most six connections to a server, and one that is open in every
@@ -78,10 +96,16 @@
   if (address) {
     follow();
   } else {
-    const polled = document.querySelector("[data-live]");
-    const seconds = polled ? Number(polled.dataset.live) : 0;
-    if (seconds > 0) setInterval(refresh, seconds * 1000);
+    poll();
   }
+  // A page that is still being prepared says how often to look again, until it no longer does.
+  setInterval(function () {
+    const waiting = document.querySelector("[data-poll]");
+    if (waiting && Date.now() - polledAt >= 1000 * Number(waiting.dataset.poll)) {
+      polledAt = Date.now();
+      refresh();
+    }
+  }, 500);
   document.addEventListener("visibilitychange", function () {
     if (address && document.hidden) leave();
     else if (address) follow();
@@ -89,13 +113,13 @@
   });
 
   // Filters that change the address as soon as they are chosen.
-  document.querySelectorAll("form.filters select").forEach(function (each) {
-    each.addEventListener("change", function () { each.form.requestSubmit(); });
+  // On the document, because live regions bring new forms.
+  document.addEventListener("change", function (event) {
+    if (event.target.matches("form.filters select")) event.target.form.requestSubmit();
   });
-  document.querySelectorAll("form.filters").forEach(function (form) {
-    form.addEventListener("formdata", function (event) {
-      for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
-    });
+  document.addEventListener("formdata", function (event) {
+    if (!event.target.matches("form.filters")) return;
+    for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
   });
 
   // Keyboard: lines of the main table, pages, search, help.

@@ -18,20 +18,22 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import DamagedError, HoldfastError, UsageError
-from holdfast.view.access import TOKEN, Access
-from holdfast.view.events import EventStreams
+from holdfast.view.computations import Computations
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
 from holdfast.view.markup import h
-from holdfast.view.page import Body, Page, PageRequest
+from holdfast.view.page import Body, FilePage, FileReply, Page, PageRequest
 from holdfast.view.pages import PAGES
-from holdfast.view.shared import SharedWork
 from holdfast.view.sources import NotFoundError, Sources
+from holdfast.view.web.access import TOKEN, Access
+from holdfast.view.web.events import EventStreams
+from holdfast.view.web.files import FILES
+from holdfast.view.web.hand_scores import SCORES, RefusedError, editing_with, save_score
+from holdfast.view.web.shared import SharedWork
 
 _THREADS = 4
 THREAD_NAME = "holdfast-view"
 _EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
-_LINKS = Links()
 _FILES = importlib.resources.files("holdfast.view") / "static"
 _log = logging.getLogger("holdfast")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -53,9 +55,12 @@ class Viewer:
     def __init__(self, sources: Sources, access: Access, *, edit: bool = False) -> None:
         self._sources = sources
         self._access = access
-        self._edit = edit
+        self._links = Links()
+        if edit:
+            self._links.editing = editing_with(access)
         self._pool = ThreadPoolExecutor(_THREADS, THREAD_NAME)
         self._streams = EventStreams(sources, self._pool)
+        self._computations = Computations()
         self._shown = SharedWork[str]()
 
     def app(self) -> web.Application:
@@ -65,6 +70,9 @@ class Viewer:
             app.router.add_get(page.path, functools.partial(self._show, page))
             data = "/api/runs" if page.path == "/" else f"/api{page.path}"
             app.router.add_get(data, functools.partial(self._answer, page))
+        for file in FILES:
+            app.router.add_get(file.path, functools.partial(self._send, file))
+        app.router.add_post(SCORES, self._save)
         app.router.add_get("/api/runs/{experiment}/{run}/events", self._stream, allow_head=False)
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get("/{rest:.*}", self._lost)
@@ -74,12 +82,44 @@ class Viewer:
 
     async def _show(self, page: Page, request: web.Request) -> web.StreamResponse:
         try:
-            work = functools.partial(self._run, _rendered, page, self._request(request))
+            work = functools.partial(self._run, _rendered, page, self._request(request), self._links)
             return web.Response(text=await self._shown.get(request.path_qs, work), content_type="text/html")
         except (HoldfastError, OSError) as error:
-            status, sentence = _problem(error)
-            body = Body("Problem", h("p", sentence, class_="problem", role="alert"))
-            return web.Response(status=status, text=render_page(body, _LINKS), content_type="text/html")
+            return self._show_problem(error)
+
+    def _show_problem(self, error: Exception) -> web.Response:
+        status, sentence = _problem(error)
+        body = Body("Problem", h("p", sentence, class_="problem", role="alert"))
+        return web.Response(status=status, text=render_page(body, self._links), content_type="text/html")
+
+    async def _send(self, file: FilePage, request: web.Request) -> web.StreamResponse:
+        """A file. Its pieces are read in threads; an error in the middle cuts the connection."""
+        try:
+            found: FileReply = await self._run(file.load, self._request(request))
+        except (HoldfastError, OSError) as error:
+            return self._show_problem(error)
+        headers = {"Content-Type": found.type}
+        if found.name:
+            headers["Content-Disposition"] = f'attachment; filename="{found.name}"'
+        if isinstance(found.content, bytes):
+            return web.Response(body=found.content, headers=headers)
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        try:
+            while piece := await self._run(next, found.content, b""):
+                await response.write(piece)
+        except (HoldfastError, OSError) as error:
+            _log.warning("%s", error)
+            if request.transport is not None:
+                request.transport.abort()  # not a normal end: the browser must not take it for the whole file
+        return response
+
+    async def _save(self, request: web.Request) -> web.StreamResponse:
+        try:
+            address = await save_score(request, self._request(request), self._access, self._links)
+        except (HoldfastError, OSError) as error:
+            return self._show_problem(error)
+        return web.Response(status=303, headers={"Location": address})
 
     async def _answer(self, page: Page, request: web.Request) -> web.StreamResponse:
         try:
@@ -107,10 +147,12 @@ class Viewer:
 
     async def _lost(self, request: web.Request) -> web.StreamResponse:
         body = Body("Not found", h("p", "There is no such page.", class_="problem", role="alert"))
-        return web.Response(status=404, text=render_page(body, _LINKS), content_type="text/html")
+        return web.Response(status=404, text=render_page(body, self._links), content_type="text/html")
 
     def _request(self, request: web.Request) -> PageRequest:
-        return PageRequest(self._sources, dict(request.match_info), dict(request.query))
+        lists = {name: request.query.getall(name) for name in request.query}
+        query = {name: ",".join(values) for name, values in lists.items()}  # boxes of a form share a name
+        return PageRequest(self._sources, dict(request.match_info), query, lists, self._computations)
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
@@ -119,12 +161,13 @@ class Viewer:
         self._streams.close()
 
     async def _close(self, _: web.Application) -> None:
+        self._computations.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._sources.close()
 
 
-def _rendered(page: Page, request: PageRequest) -> str:
-    return render_page(page.render(page.load(request), _LINKS), _LINKS)
+def _rendered(page: Page, request: PageRequest, links: Links) -> str:
+    return render_page(page.render(page.load(request), links), links)
 
 
 def _encoded(page: Page, request: PageRequest) -> bytes:
@@ -135,6 +178,8 @@ def _problem(error: Exception) -> tuple[int, str]:
     """The status code and the sentence of an expected error."""
     if isinstance(error, NotFoundError):
         return 404, str(error)
+    if isinstance(error, RefusedError):
+        return 403, str(error)
     if isinstance(error, DamagedError):
         return 422, str(error)
     return (400 if isinstance(error, UsageError) else 500), str(error)

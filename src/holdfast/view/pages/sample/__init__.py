@@ -1,0 +1,1 @@
+"""The pages of one sample: its transcript, its records, and all of its repeats."""

@@ -1,0 +1,208 @@
+"""The samples of a run: paged by key, sorted, filtered, searched. The data of the page; `sample_list` shows it."""
+
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.plan import RowLookup
+from holdfast.records import MARKS
+from holdfast.report import StoredSpec
+from holdfast.score import KINDS
+from holdfast.spec import nearest
+from holdfast.state import stored_reducing
+from holdfast.view.page import PageRequest
+from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.table import (
+    COLUMN_PREFIX,
+    FAILURES,
+    LIMIT_MAX,
+    RunFacts,
+    SampleLine,
+    SampleQuery,
+    SampleTable,
+    TableProgress,
+    find_samples,
+    is_damage,
+    parse_filter,
+    read_names,
+)
+
+COLUMNS = (
+    "task",
+    "model",
+    "sample",
+    "repeat",
+    "status",
+    "scores",
+    "input",
+    "target",
+    "answer",
+    "failure",
+    "attempts",
+    "input_tokens",
+    "output_tokens",
+    "tokens",
+    "seconds",
+    "cost",
+    "marks",
+    "record",
+)
+"""Columns to choose from, in the order in which they are shown; besides these, columns of the row as `row.NAME`."""
+LIMIT = 100
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """Values that filters can have."""
+
+    tasks: list[str]
+    models: list[str]
+    kinds: list[str]
+    scorers: list[str]
+    anomalies: list[str]
+    row_columns: list[str]
+    """Of the first rows."""
+    indexed: list[str]
+    """Columns of the rows that are indexed, or will be."""
+
+
+class SampleList(msgspec.Struct, frozen=True):
+    """A page of samples. `next`, `prev`: cursors. `total`: how many match; more, if not `exact`; null if unknown."""
+
+    ref: RunRef
+    samples: list[SampleLine]
+    next: str | None
+    prev: str | None
+    total: int | None
+    exact: bool
+    notes: list[str]
+    progress: TableProgress
+    coverage: float
+    """The share of the planned samples that is listed."""
+    filters: dict[str, str]
+    """The filter as the query of an address."""
+    sort: str
+    columns: list[str]
+    chosen: str
+    """The columns as the address gives them; empty for the default."""
+    limit: int
+    is_first: bool
+    """Whether the page has no cursor."""
+    choices: Choices
+    status: tuple[str, str]
+    durability: Durability
+    live: bool
+
+
+def load(request: PageRequest) -> SampleList:
+    with request.sources.open(request.run) as run:
+        table = request.sources.tables.of(run)
+        try:
+            return _load(request, run, table)
+        except FAILURES as error:
+            if isinstance(error, HoldfastError):
+                raise
+            if not is_damage(error):
+                raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
+            table.file.discard()
+        return _load(request, run, table)
+
+
+class UnreadableTableError(HoldfastError):
+    """The list of samples is busy or has no space."""
+
+
+def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleList:
+    query = _parse_query(request, run)
+    if run.damage:
+        run.damage_report.require_plan()
+    with contextlib.closing(table.file.connect()) as connection:
+        if query.filter.q:
+            table.want_search(connection)
+        column = request.query.get("index", "").removeprefix(COLUMN_PREFIX)
+        if column:
+            table.want_column(connection, column)
+        table.update(request.sources, request.run, run)
+        facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
+        found = find_samples(connection, table, facts, query)
+        table.update_wanted(request.sources, request.run, run)
+        progress = table.progress(connection, run.index.story.planned)
+        names, indexed = read_names(connection), table.columns(connection)
+    return SampleList(
+        request.run,
+        found.samples,
+        found.next,
+        found.prev,
+        found.total,
+        found.exact,
+        found.notes,
+        progress,
+        progress.listed / progress.planned if progress.planned else 1.0,
+        query.filter.query(),
+        query.sort,
+        _shown_columns(request, run, list(names.scorers)),
+        request.query.get("columns", ""),
+        query.limit,
+        not (query.after or query.before),
+        Choices(
+            list(dict.fromkeys(cell.task for cell in facts.cells)),
+            list(dict.fromkeys(cell.model for cell in facts.cells)),
+            sorted(names.kinds),
+            list(names.scorers),
+            [*MARKS, *KINDS],
+            _row_columns(run),
+            indexed,
+        ),
+        run.status(),
+        run.durability(),
+        run.is_live,
+    )
+
+
+def _parse_query(request: PageRequest, run: ViewedRun) -> SampleQuery:
+    given = request.query
+    chosen = [name for name in given.get("columns", "").split(",") if name.startswith(COLUMN_PREFIX)]
+    return SampleQuery(
+        parse_filter(given),
+        given.get("sort", ""),
+        given.get("after", ""),
+        given.get("before", ""),
+        min(request.number("limit") or LIMIT, LIMIT_MAX),
+        tuple(name.removeprefix(COLUMN_PREFIX) for name in dict.fromkeys(chosen)),
+    )
+
+
+def _shown_columns(request: PageRequest, run: ViewedRun, scorers: Sequence[str]) -> list[str]:
+    """The columns that were chosen, or those that tell samples of this run apart. The sample is always among them: it
+    is the link.
+    """
+    given = [name.strip() for name in request.query.get("columns", "").split(",") if name.strip()]
+    if given:
+        unknown = [name for name in given if name not in COLUMNS and not name.startswith(COLUMN_PREFIX)]
+        if unknown:
+            raise UsageError(f"columns: {unknown[0][:40]!r} is not known{nearest(unknown[0], set(COLUMNS))}")
+        rows = [name for name in dict.fromkeys(given) if name.startswith(COLUMN_PREFIX)]
+        return [name for name in COLUMNS if name in given or name == "sample"] + rows
+    cells, spec = run.index.story.cells, run.index.story.spec
+    stored = StoredSpec.of(spec)
+    shown = {
+        "task": len({cell.task for cell in cells}) > 1,
+        "model": len({cell.model for cell in cells}) > 1,
+        "repeat": any(each.repeats > 1 for each in stored_reducing(spec).values()),
+        "scores": bool(scorers),
+        "cost": any(price is not None for cell in cells for price in stored.prices(cell.model).values()),
+    }
+    always = {"sample", "status", "input", "target", "answer", "tokens", "seconds"}
+    return [name for name in COLUMNS if name in always or shown.get(name)]
+
+
+def _row_columns(run: ViewedRun) -> list[str]:
+    """The columns of the first row of each task."""
+    found: dict[str, None] = {}
+    if run.holds_data():
+        rows = RowLookup(run.place.folder)
+        with contextlib.closing(rows), contextlib.suppress(HoldfastError, OSError):
+            for cell in {cell.task: cell for cell in run.index.story.cells if cell.count}.values():
+                found |= dict.fromkeys(rows.row_at(cell.rows_block, cell.data_at).row or {})
+    return list(found)

@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 
-.PHONY: demo test check crash bench docs setup system lock audit clean
+.PHONY: demo test check crash bench docs screenshots setup system lock audit clean
 
 demo: $(CORE)  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
@@ -38,6 +38,9 @@ docs: setup  ## the reference pages, made from the source, then all of docs as a
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/picture.py
 	$(BIN)/mkdocs build --strict --quiet
+
+screenshots: setup system  ## the pictures of the viewer in docs/images
+	$(BIN)/python tools/screenshots.py
 
 setup: $(READY)
 

@@ -24,6 +24,7 @@ from bench import (
     sealed_size,
     startup,
     steps,
+    viewer,
 )
 from bench.outcome import Verdict, print_verdicts
 
@@ -47,6 +48,7 @@ BENCHMARKS = {
     "large_answers": large_answers.main,
     "startup": startup.main,
     "looking": looking.main,
+    "viewer": viewer.main,
     "growth": growth.main,
 }
 

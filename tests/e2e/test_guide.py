@@ -56,6 +56,7 @@ FOLLOWED = [
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",
     "tutorial.md",
+    "viewer.md",
 ]
 
 

@@ -52,7 +52,10 @@ def test_nothing_is_offered_and_nothing_is_raised_where_nothing_is(
     assert offer_runs(where, "") == []
 
 
-@pytest.mark.parametrize("command", ["show", "report", "resume", "gc", "doctor", "export", "verify", "fork", "tag"])
+TAKING_RUNS = ["show", "report", "resume", "gc", "doctor", "export", "verify", "fork", "tag", "view"]
+
+
+@pytest.mark.parametrize("command", TAKING_RUNS)
 def test_every_command_that_takes_a_run_completes_it(store: Path, command: str) -> None:
     words = f"holdfast {command} al"
     asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.printable import clean
 from holdfast.view.markup import Markup, h, join
 
 OWN = ["/", "/runs/x", "?q=1", "#step-1", "./a.html", "../a.html", "data:image/png;base64,"]
@@ -44,6 +45,12 @@ def test_any_other_address_is_refused(address: str) -> None:
     for name in ("href", "src", "action", "formaction"):
         with pytest.raises(ValueError, match="own site"):
             h("a", **{name: address})
+
+
+def test_short_texts_skip_only_what_needs_no_escape() -> None:
+    for text in map(chr, (*range(0x11000), *range(0x11000, 0x110000, 999))):
+        is_changed = html.escape(clean(text)).encode("utf-8", "backslashreplace").decode() != text
+        assert (h("p", text) == f"<p>{text}</p>") is not is_changed, hex(ord(text))
 
 
 @given(st.text(st.characters(codec=None)))

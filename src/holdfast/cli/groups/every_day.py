@@ -244,7 +244,11 @@ def ls(
 def view(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN|STORE|URL]...", help="Runs, stores or mirrors. Default: the store."),
+        typer.Argument(
+            metavar="[RUN|STORE|URL]...",
+            help="Runs, stores or mirrors. Default: the store.",
+            autocompletion=complete_run,
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any free one.")] = 7707,

@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> str:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of frames that were unpacked."""
     sizes: list[int] = []
-    unpack = scan.unpack
+    unpack = vars(scan)["unpack"]
 
     def count(packed: bytes, size: int) -> bytes | None:
         sizes.append(size)

@@ -107,8 +107,8 @@ class LiveBlock:
         return lead + "\n".join(texts)
 
     def erase(self, width: int) -> str:
-        """The control codes that remove the block. A terminal that became narrower shows its lines wrapped, as nearly all
-        terminals do.
+        """The control codes that remove the block. If a terminal became narrower, its lines are wrapped: nearly all
+        terminals do that.
         """
         rows = sum(max(-(-each // max(width, 1)), 1) for each in self._widths)
         self._widths = []

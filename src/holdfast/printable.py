@@ -107,7 +107,9 @@ class LiveBlock:
         return lead + "\n".join(texts)
 
     def erase(self, width: int) -> str:
-        """The control codes that remove the block. A terminal that became narrower shows its lines wrapped."""
+        """The control codes that remove the block. If a terminal became narrower, its lines are wrapped: nearly all
+        terminals do that.
+        """
         rows = sum(max(-(-each // max(width, 1)), 1) for each in self._widths)
         self._widths = []
         return f"\r\x1b[2K{_UP * max(rows - 1, 0)}"

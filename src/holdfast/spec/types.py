@@ -73,6 +73,8 @@ def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
 
 
 Positive = Annotated[int, Meta(ge=1)]
+Repeats = Annotated[int, Meta(ge=1, le=100_000)]
+"""All keys of one sample are planned in memory."""
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -354,7 +356,7 @@ class Task(_Part, frozen=True, kw_only=True):
     models: Annotated[
         Annotated[list[str], Meta(min_length=1)] | None, RESULT, described("Models to run this task with; null: all.")
     ] = None
-    repeats: Annotated[Positive, RESULT, described("Independent answers per sample.")] = 1
+    repeats: Annotated[Repeats, RESULT, described("Independent answers per sample.")] = 1
     sample_retries: Annotated[NotNegative, RESULT, described("Retries of a failed sample from its beginning.")] = 2
     max_samples: Annotated[
         Positive | None, THROUGHPUT, described("Most samples of this task in flight; null: no limit of its own.")

@@ -45,8 +45,9 @@ def viewer(folder: Path) -> Iterator[Viewer]:
         yield made
 
 
-def addresses() -> list[str]:
-    pages = list(every_address("sums", "x", KEY).values())
+@pytest.fixture(scope="module")
+def addresses(folder: Path) -> list[str]:
+    pages = list(every_address(folder / "runs", "sums", "x", KEY).values())
     return [
         *pages,
         *(f"/api{path}" for path in pages),
@@ -57,10 +58,10 @@ def addresses() -> list[str]:
     ]
 
 
-def test_nothing_is_shown_without_the_token(viewer: Viewer) -> None:
+def test_nothing_is_shown_without_the_token(viewer: Viewer, addresses: list[str]) -> None:
     port = viewer.port
     wrong: list[dict[str, str]] = [{"Authorization": "Bearer x"}, {"Authorization": "Bearer"}]
-    for address in addresses():
+    for address in addresses:
         for headers in ({}, {"Cookie": f"holdfast_{port}=x"}, *wrong):
             reply = viewer.get(address, headers)
             assert (reply.status, "Set-Cookie" in reply.headers) == (401, False), (address, headers)
@@ -108,9 +109,9 @@ def test_a_redirect_never_leads_to_another_site(viewer: Viewer, path: str) -> No
 
 
 @pytest.mark.parametrize("token", [True, False])
-def test_every_response_has_the_headers_that_protect_it(viewer: Viewer, token: bool) -> None:
+def test_every_response_has_the_headers_that_protect_it(viewer: Viewer, addresses: list[str], token: bool) -> None:
     given = {"Authorization": f"Bearer {viewer.token}"} if token else {}
-    for address in addresses():
+    for address in addresses:
         if not address.endswith("/events"):
             reply = viewer.get(address, given)
             assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS, address
@@ -150,9 +151,11 @@ def test_another_name_must_be_allowed(folder: Path) -> None:
             assert viewer.get("/", headers).status == status
 
 
-def test_a_get_writes_nothing_and_there_is_nothing_to_post_to(viewer: Viewer, folder: Path) -> None:
+def test_a_get_writes_nothing_and_there_is_nothing_to_post_to(
+    viewer: Viewer, folder: Path, addresses: list[str]
+) -> None:
     before = snapshot(folder / "runs")
-    for address in addresses():
+    for address in addresses:
         if not address.endswith("/events"):
             viewer.get(address)
         for method in ("POST", "PUT", "PATCH", "DELETE"):

@@ -4,18 +4,18 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.commands import run, write_spec
-from tests.e2e.view.addresses import every_address
+from tests.e2e.view.addresses import PATHS, every_address
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme
 from tests.e2e.view.viewers import Viewer
 
 pytestmark = NEEDS_CHROMIUM
 
-ADDRESSES = every_address("sums", "one", "sums/arith/s0001/1")
-PATHS = pytest.mark.parametrize("path", ADDRESSES)
+EVERY_PATH = pytest.mark.parametrize("path", PATHS)
 
 _UNNAMED = """() => {
   const name = (each) => each.getAttribute("aria-label") || each.title || (each.labels && each.labels.length)
@@ -63,7 +63,7 @@ _CONTRASTS = """() => {
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of several states, so that pages show all of their colours."""
     folder = tmp_path_factory.mktemp("accessible")
     (folder / "own.py").write_text(
@@ -78,22 +78,34 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     assert run("run", write_spec(folder), "--id", "bad", cwd=folder).code == 0
     for segment in (folder / "runs" / "sums" / "bad" / "journal").iterdir():
         segment.write_bytes(b"damaged")
-    with Viewer("runs", cwd=folder) as made:
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def viewer(store: Path) -> Iterator[Viewer]:
+    with Viewer("runs", cwd=store.parent) as made:
         yield made
 
 
-@PATHS
-def test_every_control_has_a_name(browser: Browser, viewer: Viewer, path: str) -> None:
+@pytest.fixture(scope="module")
+def addresses(store: Path) -> dict[str, str]:
+    return every_address(store, "sums", "one", "sums/arith/s0001/1")
+
+
+@EVERY_PATH
+def test_every_control_has_a_name(browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str) -> None:
     with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(ADDRESSES[path])
+        watched.open(addresses[path])
         assert watched.page.evaluate(_UNNAMED) == []
         assert watched.page.evaluate("document.documentElement.lang") == "en"
 
 
-@PATHS
-def test_headings_are_in_order_and_landmarks_are_there(browser: Browser, viewer: Viewer, path: str) -> None:
+@EVERY_PATH
+def test_headings_are_in_order_and_landmarks_are_there(
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
+) -> None:
     with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(ADDRESSES[path])
+        watched.open(addresses[path])
         read = "[...document.querySelectorAll('main :is(h1, h2, h3, h4)')].map((each) => Number(each.tagName[1]))"
         levels = watched.page.evaluate(read)
         assert levels[:1] == [1]
@@ -106,27 +118,31 @@ def test_headings_are_in_order_and_landmarks_are_there(browser: Browser, viewer:
         assert len(ids) == len(set(ids))
 
 
-@PATHS
-def test_the_focus_is_visible_wherever_tab_leads(browser: Browser, viewer: Viewer, path: str) -> None:
+@EVERY_PATH
+def test_the_focus_is_visible_wherever_tab_leads(
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
+) -> None:
     read = """() => {
       const style = getComputedStyle(document.activeElement);
       return [document.activeElement.tagName, style.outlineStyle, parseFloat(style.outlineWidth)];
     }"""
     with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(ADDRESSES[path])
+        watched.open(addresses[path])
         for _ in range(25):
             watched.page.keyboard.press("Tab")
             name, style, width = watched.page.evaluate(read)
             assert name == "BODY" or (style != "none" and width >= 1), (name, style, width)
 
 
-@PATHS
+@EVERY_PATH
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_text_stands_out_from_its_ground(browser: Browser, viewer: Viewer, path: str, theme: Theme) -> None:
-    addresses = [ADDRESSES[path], ADDRESSES[path].replace("/one", "/two"), ADDRESSES[path].replace("/one", "/bad")]
+def test_every_text_stands_out_from_its_ground(
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str, theme: Theme
+) -> None:
+    every = [addresses[path], addresses[path].replace("/one", "/two"), addresses[path].replace("/one", "/bad")]
     with browser.watch(viewer.url, viewer.link, theme=theme) as watched:
         watched.expected = ("status of 4",)  # a page of a run that cannot be read
-        for address in dict.fromkeys(addresses):
+        for address in dict.fromkeys(every):
             watched.open(address)
             watched.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             assert watched.page.evaluate(_CONTRASTS) == {}
@@ -136,8 +152,10 @@ def test_every_text_stands_out_from_its_ground(browser: Browser, viewer: Viewer,
 def test_every_pair_of_the_palette_has_enough_contrast(theme: Theme) -> None:
     """Also the pairs that no page of these tests shows."""
     css = (files("holdfast.view") / "static" / "view.css").read_text()
-    first, second = (match for match in re.findall(r":root \{(.*?)\}", css, re.S))
-    palette = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", first if theme == "light" else second))
+    dark = "".join(re.findall(r"@media \(prefers-color-scheme: dark\) \{(.*?)\n\}", css, re.S))
+    light = re.sub(r"@media \(prefers-color-scheme: dark\) \{.*?\n\}", "", css, flags=re.S)
+    roots = re.findall(r":root \{(.*?)\}", dark if theme == "dark" else light, re.S)
+    palette = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", "".join(roots)))
     grounds = [name for name in palette if name.endswith("ground")] + ["raised"]
     for ink in ("ink", "quiet", "accent"):
         for ground in ("ground", "raised", "info-ground"):
@@ -145,6 +163,9 @@ def test_every_pair_of_the_palette_has_enough_contrast(theme: Theme) -> None:
     for name in ("good", "bad", "warn"):
         for ground in (f"{name}-ground", "ground", "info-ground"):
             assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
+    for name in palette:
+        if re.fullmatch(r"s\d", name):  # the lines and marks of charts
+            assert contrast(palette[name], palette["ground"]) >= 3, name
     for ground in grounds:
         assert contrast(palette["ink"], palette[ground]) >= 4.5, ground
 

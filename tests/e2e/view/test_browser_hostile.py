@@ -8,14 +8,13 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.view.addresses import every_address
+from tests.e2e.view.addresses import PATHS, every_address
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser
 from tests.e2e.view.hostile import EXPERIMENT, LONG, RUN, attacks, make_store
 from tests.e2e.view.viewers import Viewer
 from tests.servers import serve
 
 pytestmark = NEEDS_CHROMIUM
-_PATHS = list(every_address("e", "r", "t/m/s/1"))
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):
@@ -51,18 +50,19 @@ def viewer(stage: tuple[Path, str]) -> Iterator[Viewer]:
         yield made
 
 
-def addresses(key: str) -> dict[str, str]:
-    return every_address(EXPERIMENT, RUN, key)
+@pytest.fixture(scope="module")
+def addresses(stage: tuple[Path, str]) -> dict[str, str]:
+    return every_address(stage[0] / "runs", EXPERIMENT, RUN, stage[1])
 
 
-@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("path", PATHS)
 def test_a_page_with_hostile_texts_executes_and_loads_nothing(
-    browser: Browser, viewer: Viewer, stage: tuple[Path, str], path: str
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:
     Elsewhere.asked.clear()
     with browser.watch(viewer.url, viewer.link) as watched:
         page = watched.page
-        assert watched.open(addresses(stage[1])[path]).status == 200
+        assert watched.open(addresses[path]).status == 200
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         for found in page.locator("main a, main td, main pre, main summary").all()[:40]:
             if found.is_visible():
@@ -86,9 +86,9 @@ def test_hostile_names_lead_to_their_own_pages(browser: Browser, viewer: Viewer)
         assert watched.page.locator("h1").inner_text() == f"{EXPERIMENT} / {RUN}"
 
 
-@pytest.mark.parametrize("path", _PATHS)
-def test_hidden_characters_are_shown_and_never_sent(viewer: Viewer, stage: tuple[Path, str], path: str) -> None:
-    text = viewer.get(addresses(stage[1])[path]).text
+@pytest.mark.parametrize("path", PATHS)
+def test_hidden_characters_are_shown_and_never_sent(viewer: Viewer, addresses: dict[str, str], path: str) -> None:
+    text = viewer.get(addresses[path]).text
     for hidden in ("\u202e", "\u2066", "\u200b", "\x00", "\x1b", "\x9b", "\x07"):
         assert hidden not in text, repr(hidden)
 

@@ -1,6 +1,7 @@
 """Every page of the viewer in a real browser: light and dark, narrow and wide, without scripts, by keyboard."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,21 +10,20 @@ import pytest
 from holdfast.view.layout import RUN_PARTS
 from holdfast.view.pages import PAGES
 from tests.e2e.commands import run, write_spec
-from tests.e2e.view.addresses import every_address, is_page
+from tests.e2e.view.addresses import PATHS, every_address, is_page
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme, Watched
 from tests.e2e.view.viewers import Viewer
 
 pytestmark = NEEDS_CHROMIUM
 
 KEY = "sums/arith/s0001/1"
-ADDRESSES = every_address("sums", "one", KEY)
 MISSING = [part for part, _ in RUN_PARTS if not is_page(f"/runs/e/r/{part}".rstrip("/"))]
 _FOLLOWED_MAX = 150
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
-    """Three runs: one with failures, one that was killed, and one of another experiment."""
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one experiment, and one of another."""
     folder = tmp_path_factory.mktemp("pages")
     price = {"price": {"input": 1.0, "output": 2.0}}
     for name, experiment in (("one", "sums"), ("two", "sums"), ("three", "other")):
@@ -31,34 +31,46 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
             folder, experiment=experiment, model=price, task={"repeats": 2}, tags=["nightly"], description="a try"
         )
         assert run("run", spec, "--id", name, cwd=folder).code == 0
-    with Viewer("runs", cwd=folder) as made:
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def viewer(store: Path) -> Iterator[Viewer]:
+    with Viewer("runs", cwd=store.parent) as made:
         yield made
 
 
-@pytest.mark.parametrize("path", ADDRESSES)
+@pytest.fixture(scope="module")
+def addresses(store: Path) -> dict[str, str]:
+    return every_address(store, "sums", "one", KEY)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_page_opens_without_errors_violations_or_foreign_requests(
-    browser: Browser, viewer: Viewer, path: str
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:
     with browser.watch(viewer.url, viewer.link) as watched:
-        response = watched.open(ADDRESSES[path])
+        response = watched.open(addresses[path])
         assert response.status == 200
         assert response.header_value("content-type").startswith("text/html")
         assert watched.page.title().endswith(" · Holdfast")
         assert watched.page.locator("main h1, main p").first.is_visible()
 
 
-@pytest.mark.parametrize("path", ADDRESSES)
-def test_a_page_has_a_json_twin(viewer: Viewer, path: str) -> None:
-    reply = viewer.get("/api/runs" if path == "/" else f"/api{ADDRESSES[path]}")
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_has_a_json_twin(viewer: Viewer, addresses: dict[str, str], path: str) -> None:
+    reply = viewer.get("/api/runs" if path == "/" else f"/api{addresses[path]}")
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     assert isinstance(reply.json(), dict)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1400, 2560])
-def test_every_page_fits_the_window(browser: Browser, viewer: Viewer, width: int, theme: Theme) -> None:
+def test_every_page_fits_the_window(
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], width: int, theme: Theme
+) -> None:
     with browser.watch(viewer.url, viewer.link, width=width, theme=theme) as watched:
-        for address in ADDRESSES.values():
+        for address in addresses.values():
             watched.open(address)
             wide = watched.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, (address, _too_wide(watched))
@@ -73,11 +85,11 @@ def _too_wide(watched: Watched) -> Any:
     )
 
 
-def test_every_page_works_without_scripts(browser: Browser, viewer: Viewer) -> None:
+def test_every_page_works_without_scripts(browser: Browser, viewer: Viewer, addresses: dict[str, str]) -> None:
     with browser.context(scripts=False) as context:
         page = context.new_page()
         page.goto(viewer.link)
-        for address in ADDRESSES.values():
+        for address in addresses.values():
             assert page.goto(f"{viewer.url}{address}").status == 200
             assert page.locator("main h1").count() == 1, address
         page.goto(f"{viewer.url}/")
@@ -95,11 +107,12 @@ def test_every_link_leads_to_a_page_that_opens(browser: Browser, viewer: Viewer)
         while waiting and len(seen) < _FOLLOWED_MAX:
             address = waiting.pop(0)
             seen.add(address)
-            if address.startswith(("/api/", "/static/")):
+            if not is_page(urlsplit(address).path):  # a file, or data
                 assert viewer.get(address).status == 200, address
                 continue
             assert watched.open(address).status == 200, address
-            for found in watched.page.eval_on_selector_all("a[href]", "found => found.map((each) => each.href)"):
+            read = "found => found.map((each) => new URL(each.getAttribute('href'), location).href)"
+            for found in watched.page.eval_on_selector_all("a[href]", read):
                 parts = urlsplit(found)
                 assert found.startswith(f"{viewer.url}/"), found
                 place = f"{parts.path}{f'?{parts.query}' if parts.query else ''}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal import OS_DISK, open_content, scan, share_frames
+from holdfast.journal import OS_DISK, frames, open_content, scan, share_frames
 from holdfast.journal.frames import pack
 
 LINES = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, os.urandom(40).hex().encode()) for n in range(20_000))
@@ -23,11 +23,10 @@ def path(tmp_path: Path) -> str:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of frames that were unpacked."""
     sizes: list[int] = []
-    unpack = vars(scan)["unpack"]
 
     def count(packed: bytes, size: int) -> bytes | None:
         sizes.append(size)
-        return unpack(packed, size)
+        return frames.unpack(packed, size)
 
     monkeypatch.setattr(scan, "unpack", count)
     return sizes

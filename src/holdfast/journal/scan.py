@@ -123,6 +123,10 @@ class PlainContent:
         self._disk.close(self._handle)
 
 
+_File = tuple[int, int, int, int]
+"""Device, inode, size and time of the last change."""
+
+
 class SharedFrames:
     """Unpacked frames of all sealed files that are opened while `share_frames` is active: code that goes through a run
     sample by sample opens the same files for each of them. The oldest frames are dropped first.
@@ -131,13 +135,15 @@ class SharedFrames:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._held = 0
-        self._frames: dict[tuple[int, int, int, int, int], bytes] = {}
+        self._frames: dict[tuple[_File, int], bytes] = {}
+        self.tables: dict[_File, list[Frame]] = {}
+        """The frames of files that are not damaged."""
 
-    def get(self, file: os.stat_result, at: int) -> bytes | None:
-        return self._frames.get((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, at))
+    def get(self, file: "_File", at: int) -> bytes | None:
+        return self._frames.get((file, at))
 
-    def put(self, file: os.stat_result, at: int, data: bytes) -> None:
-        self._frames[file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, at] = data
+    def put(self, file: "_File", at: int, data: bytes) -> None:
+        self._frames[file, at] = data
         self._held += len(data)
         while self._held > self._bytes_max:
             self._held -= len(self._frames.pop(next(iter(self._frames))))
@@ -159,6 +165,11 @@ def share_frames(bytes_max: int = 16 << 20) -> Iterator[None]:
         _shared = before
 
 
+def _identify(handle: int) -> _File:
+    found = os.fstat(handle)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class SealedContent:
     """A sealed segment. If its seek table is damaged, the frames are found by searching the file."""
 
@@ -170,11 +181,19 @@ class SealedContent:
         self._recent: dict[int, bytes] = {}
         self._recent_held = 0
         self._shared = _shared if disk is OS_DISK else None
-        self._file = os.fstat(handle) if self._shared is not None else None
-        table = read_table(self._read, self._bytes)
+        self._file = _identify(handle) if self._shared is not None else None
+        table = self._read_table()
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
         self._ends = [frame.first + frame.size for frame in self._frames]
         self.cut = table is None and is_cut(self._read, self._frames, self._bytes)
+
+    def _read_table(self) -> list[Frame] | None:
+        if self._shared is None or self._file is None:
+            return read_table(self._read, self._bytes)
+        table = self._shared.tables.get(self._file) or read_table(self._read, self._bytes)
+        if table is not None:
+            self._shared.tables[self._file] = table
+        return table
 
     def size(self) -> int:
         return self._frames[-1].first + self._frames[-1].size if self._frames else 0

@@ -76,10 +76,14 @@ class PlannedKey(msgspec.Struct, frozen=True):
     """The row as it is stored."""
 
 
-def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None:
-    """The key's place in the plan and its row; None if it is not planned."""
+def find_planned(run: str, cells: Sequence[Cell], key: str, o: int | None = None) -> PlannedKey | None:
+    """The key's place in the plan and its row; None if it is not planned. `o`: its likely ordinal; without it all lines
+    before the key are searched.
+    """
     for cell in _cells_of(cells, key):
-        line = find_planned_line(run, cell, key)
+        line = planned_line_at(run, cell, o) if o is not None and cell.first <= o < cell.first + cell.count else None
+        if line is None or line.k != key:
+            line = find_planned_line(run, cell, key)
         if line is not None and line.k == key:
             data = find_data_line(run, cell, line.r)
             return PlannedKey(line.k, line.o, None if data is None else _row.decode(data.row), data)

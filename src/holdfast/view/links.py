@@ -83,12 +83,16 @@ _DOTS = ("", ".", "..")
 
 
 def _quoted(text: str) -> str:
-    """A part of a path. Browsers remove `.`, `..` and empty parts, so these get a prefix."""
-    return quote(f"~{text}" if text.lstrip("~") in _DOTS else text, safe="")
+    return quote(as_path_part(text), safe="")
+
+
+def as_path_part(text: str) -> str:
+    """A part of a path, before it is quoted. Browsers remove `.`, `..` and empty parts, so these get a prefix."""
+    return f"~{text}" if text.lstrip("~") in _DOTS else text
 
 
 def path_part(text: str) -> str:
-    """The text that `_quoted` was given, from a part of a path that the server has decoded."""
+    """The text that `as_path_part` was given, from a part of a path that the server has decoded."""
     return text[1:] if text.startswith("~") and text.lstrip("~") in _DOTS else text
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterator, MutableSequence, Sequence
+from collections.abc import Container, Iterator, Mapping, MutableSequence, Sequence
 
 import msgspec
 
@@ -77,6 +77,8 @@ class ViewedRun(Run):
         self.lock = threading.RLock()
         self.at = at
         self.uses = 0
+        self.ordinals: Mapping[str, int] = {}
+        """Of keys, if they are known: searching a large plan for each of many keys takes long."""
         self.is_evicted = False
         """Whether it was closed to make room: open the run again."""
         self.uid = Reader(place.journal).uid

@@ -45,8 +45,8 @@ def file_sizes(size_of: Callable[[str], int | None], *values: Any) -> dict[str, 
 
 
 def text_block(text: str, place: TextPlace, pointer: str, class_: str = "said") -> Markup:
-    """A text with its line breaks; a long one is cut."""
-    if len(text) <= CUT_CHARACTERS:
+    """A text with its line breaks; a long one is cut, except in a static copy, which has no page for the rest."""
+    if len(text) <= CUT_CHARACTERS or place.links.is_static:
         return h("div", text, class_=class_)
     size = human_bytes(len(text.encode("utf-8", "replace")))
     more = h("a", f"show all ({size})", href=place.address(pointer), class_="more")

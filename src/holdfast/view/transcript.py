@@ -53,7 +53,7 @@ def find_key(run: ViewedRun, key: str) -> PlannedKey:
     """The place of a key in the plan. NotFoundError if it has none; DamagedError if the plan is damaged."""
     if run.damage:
         run.damage_report.require_originals()
-    found = find_planned(run.place.folder, run.index.story.cells, key)
+    found = find_planned(run.place.folder, run.index.story.cells, key, run.ordinals.get(key))
     if found is None:
         raise NotFoundError(f"{run.run_id} has no sample {key!r}")
     return found

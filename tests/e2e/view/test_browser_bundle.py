@@ -1,5 +1,6 @@
 """Static copies in a real browser, from files and from a plain web server: lists, samples, and attacks in them."""
 
+import base64
 import functools
 import http.server
 import threading
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.commands import run, write_rows, write_spec
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Watched
@@ -244,3 +246,50 @@ def test_all_characters_of_answers_arrive(browser: Browser, tmp_path: Path) -> N
         watched.page.wait_for_selector("#bundle-sample h1")
         assert "ä" in watched.page.title()
         assert "🙂 𐍈" in watched.page.locator("#bundle-sample").inner_text()
+
+
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
+STEPS = """
+async def many(sample, ctx):
+    for turn in range(120):
+        answer = await ctx.generate([{"role": "user", "content": f"turn {turn} of {sample.input}"}])
+    return answer
+"""
+
+
+def test_long_transcripts_texts_and_pictures_are_in_a_copy(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STEPS)
+    (tmp_path / "pixel.png").write_bytes(PIXEL)
+    (tmp_path / "page.html").write_text("<script>window.pwned = 'file'</script>")
+    data = {"path": "sums.jsonl", "id": "id", "input": "question", "target": "answer", "files": ["seen", "read"]}
+    parts = [{"type": "text", "text": "{question}"}, {"type": "image_url", "image_url": {"url": "{seen}"}}]
+    write_spec(tmp_path, 1, task={"dataset": data, "prompt": "", "messages": [{"role": "user", "content": parts}]})
+    spec = yaml.safe_load((tmp_path / "eval.yaml").read_text())
+    del spec["tasks"][0]["prompt"]
+    spec["tasks"].append({**spec["tasks"][0], "name": "long", "solver": "mine:many"})
+    (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec))
+    long = "word " * 20_000
+    row = {"id": ".", "question": long, "answer": "8", "seen": "pixel.png", "read": "page.html"}
+    write_rows(tmp_path / "sums.jsonl", [row])
+    done = run("run", "eval.yaml", "--id", "one", cwd=tmp_path)
+    assert done.code == 0, done.err
+    make_bundle(tmp_path / "runs", tmp_path / "copy")
+    kept = sorted(each.suffix for each in (tmp_path / "copy" / "runs" / "sums-one" / "blobs").iterdir())
+    assert kept == [".bin", ".png"]  # a page in the data is saved, never shown
+    with browser.watch((tmp_path / "copy").as_uri()) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/samples-0000.html#key=sums/arith/./1")
+        page.wait_for_selector("#bundle-sample img", state="attached")
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        page.locator("#bundle-sample img").first.scroll_into_view_if_needed()
+        page.wait_for_function("document.querySelector('#bundle-sample img').naturalWidth === 1")
+        assert long.strip() in " ".join(page.locator("#bundle-sample").inner_text().split())
+        watched.open("/runs/sums-one/samples-0000.html#key=long/arith/./1")
+        page.wait_for_selector("nav.windows")
+        assert "Steps 1 to 50 of 120" in page.locator("nav.windows").first.inner_text()
+        page.locator("nav.windows >> text=later").first.click()
+        page.wait_for_function("document.querySelector('nav.windows').textContent.includes('Steps 51 to 100')")
+        page.locator("nav.windows >> text=last").first.click()
+        page.wait_for_function("document.querySelector('nav.windows').textContent.includes('Steps 101 to 120')")
+        page.go_back()
+        page.wait_for_function("document.querySelector('nav.windows').textContent.includes('Steps 51 to 100')")

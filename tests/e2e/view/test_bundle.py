@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,7 @@ def test_a_kill_in_the_middle_leaves_no_half_copy_under_the_name(folder: Path, t
     kills = 0
     for written in range(1, 30, 3):
         with start("view", "one", "--bundle", place, cwd=folder) as process:
-            is_begun = lambda: len(list(tmp_path.glob(".copy.holdfast-*/**/*"))) >= written  # noqa: B023, E731
-            if wait_until(is_begun, process):
+            if wait_until(partial(has_written, tmp_path, written), process):
                 process.send_signal(signal.SIGKILL)
                 kills += 1
             finish(process)
@@ -117,6 +117,12 @@ def test_a_kill_in_the_middle_leaves_no_half_copy_under_the_name(folder: Path, t
     assert kills
     assert call("view", "one", "--bundle", place, cwd=folder).code == 0
     assert [each.name for each in tmp_path.iterdir()] == ["copy"]  # what the kills have left is gone
+
+
+def has_written(folder: Path, count: int) -> bool:
+    """Whether a copy in progress has so many files. The folder may be renamed or removed meanwhile."""
+    hidden = [each for each in os.listdir(folder) if each.startswith(".copy.holdfast-")]
+    return sum(len(files) for each in hidden for _, _, files in os.walk(folder / each)) >= count
 
 
 def snapshot_below(found: dict[str, Any], name: str) -> dict[str, Any]:

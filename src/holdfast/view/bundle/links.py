@@ -1,7 +1,7 @@
 """Addresses in a static copy: relative file names. What a server is asked for in a query is behind `#`."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from urllib.parse import quote
 
 from holdfast.records import parse_key
@@ -37,11 +37,20 @@ class BundleLinks(Links):
 
     is_static = True
 
-    def __init__(self, base: str, runs: Mapping[RunRef, BundledKeys], parts: Collection[str]) -> None:
-        """`parts`: the pages that the copy has, such as `samples` and `leaderboard`."""
+    def __init__(
+        self,
+        base: str,
+        runs: Mapping[RunRef, BundledKeys],
+        parts: Collection[str],
+        copy_blob: Callable[[RunRef, str], str | None],
+    ) -> None:
+        """`parts`: the pages that the copy has, such as `samples` and `leaderboard`. `copy_blob`: puts a stored file
+        into the copy and returns its path; None if it cannot be read.
+        """
         self._base = base
         self._runs = runs
         self._parts = parts
+        self._copy_blob = copy_blob
 
     def has(self, part: str) -> bool:
         return part in self._parts
@@ -56,11 +65,18 @@ class BundleLinks(Links):
         return f"{self._base}{found.folder}/{part or 'index'}.html{_fragment(query) if part == SAMPLES else ''}"
 
     def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
+        return self.below_sample(ref, key, "", step="" if step is None else str(step))
+
+    def below_sample(self, ref: RunRef, key: str, part: str, **query: str) -> str:
         found = self._runs.get(_now(ref))
         file = found.file(key) if found is not None else None
-        if found is None or file is None:
+        if found is None or file is None or part:
             return self._missing
-        return f"{self._base}{found.folder}/{file}{_fragment({'key': key, 'step': '' if step is None else str(step)})}"
+        return f"{self._base}{found.folder}/{file}{_fragment({'key': key, 'step': query.get('step', '')})}"
+
+    def blob(self, ref: RunRef, digest: str, name: str = "") -> str:
+        path = self._copy_blob(_now(ref), digest)
+        return self._missing if path is None else f"{self._base}{path}"
 
     def repeats(self, ref: RunRef, key: str) -> str:
         """The list of samples, with all repeats of the sample."""

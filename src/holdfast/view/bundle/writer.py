@@ -19,10 +19,13 @@ from holdfast.view.bundle.folder import BundledRun, BundleFolder, new_bundle
 from holdfast.view.bundle.links import INDEX, MISSING, SAMPLES, BundledKeys, BundleLinks, sample_file
 from holdfast.view.bundle.rows import PER_FILE, RowChoices, make_rows, pack, render_samples
 from holdfast.view.layout import render_page
+from holdfast.view.links import as_path_part
 from holdfast.view.markup import h
 from holdfast.view.page import Body, Page, PageRequest
 from holdfast.view.pages import PAGES
+from holdfast.view.pages.sample.page import SampleView
 from holdfast.view.sources import ListedRun, RunRef, Sources
+from holdfast.view.web.files import load_blob
 
 _STATIC = importlib.resources.files("holdfast.view") / "static"
 _RUN = "/runs/{experiment}/{run}"
@@ -88,6 +91,7 @@ class _Writer:
         self._of_all = {page.path[1:]: page for page in pages if page.path != "/" and "{" not in page.path}
         self._runs: dict[RunRef, BundledKeys] = {}
         self._parts: set[str] = set()
+        self._blobs: dict[tuple[RunRef, str], str | None] = {}
         self._written = 0
         self._total = 0
 
@@ -112,7 +116,7 @@ class _Writer:
         return runs
 
     def _links(self, base: str) -> BundleLinks:
-        return BundleLinks(base, self._runs, self._parts)
+        return BundleLinks(base, self._runs, self._parts, self._copy_blob)
 
     def _list_samples(self, ref: RunRef, folder: str) -> _Listed:
         """Write the rows, and find out in which file each sample will be."""
@@ -125,6 +129,8 @@ class _Writer:
                     choices.add(row)
                 self._made.write(f"{folder}/rows-{files:04d}.js", pack(batch))
                 files += 1
+            first = min((cell.first for cell in run.index.story.cells), default=0)
+            run.ordinals = {key: number for number, key in enumerate(keys, first)}
         per_file = max(_SAMPLES_PER_FILE, -(-len(keys) // _SAMPLE_FILES_MAX))
         has_samples = _SAMPLE in self._pages
         self._runs[ref] = BundledKeys(folder, keys if has_samples else (), per_file)
@@ -141,7 +147,7 @@ class _Writer:
     def _write_run(self, ref: RunRef) -> BundledRun:
         found = self._list_samples(ref, self._runs[ref].folder)
         place, links = self._runs[ref], self._links("../../")
-        names = {"experiment": ref.experiment, "run": ref.run_id}
+        names = _run_names(ref)
         for part, page in self._of_run.items():
             if part != SAMPLES:
                 self._write_page(f"{place.folder}/{part or 'index'}.html", page, names, links, ref)
@@ -158,8 +164,8 @@ class _Writer:
         for number, batch in enumerate(_batches(keys, place.per_file)):
             packed, scripts = {}, tuple[str, ...]()
             for key in batch:
-                body = self._body(page, _names(ref, key), links, ref)
-                packed[key] = (body.title, str(body.content))
+                windows, body = self._windows(page, ref, key, links)
+                packed[key] = (body.title, windows)
                 scripts = scripts or body.scripts
                 self._written += 1
                 self._report(self._written, self._total)
@@ -177,6 +183,40 @@ class _Writer:
             file = f"{place.folder}/{sample_file(number)}"
             self._made.write(file, render_page(shell, links).encode())
 
+    def _windows(self, page: Page, ref: RunRef, key: str, links: BundleLinks) -> tuple[list[tuple[int, str]], Body]:
+        """The page of a sample, in parts if it has many steps. Each with the record number of its first step."""
+        request = PageRequest(self._sources, _names(ref, key), {"uid": ref.uid} if ref.uid else {})
+        windows, step = list[tuple[int, str]](), 0
+        try:
+            while True:
+                found = page.load(request)
+                body = page.render(found, links)
+                windows.append((step, str(body.content)))
+                after = found.window.after if isinstance(found, SampleView) else None
+                if after is None or after <= step:
+                    return windows, body
+                step = after
+                request = msgspec.structs.replace(request, query={**request.query, "step": str(step)})
+        except HoldfastError as error:
+            body = _problem(error, ref)
+            return [*windows, (step, str(body.content))], body
+
+    def _copy_blob(self, ref: RunRef, digest: str) -> str | None:
+        """Put a stored file into the copy, once. Only pictures get a name that a browser shows: what else a file is
+        called or claims to be decides nothing.
+        """
+        if (ref, digest) not in self._blobs:
+            self._blobs[ref, digest] = None
+            names = {**_run_names(ref), "digest": digest}
+            with contextlib.suppress(HoldfastError):
+                found = load_blob(PageRequest(self._sources, names, {"uid": ref.uid} if ref.uid else {}))
+                content = found.content if isinstance(found.content, bytes) else b"".join(found.content)
+                suffix = found.type.partition("/")[2] if found.type.startswith("image/") else "bin"
+                path = f"{self._runs[ref].folder}/blobs/{digest}.{suffix}"
+                self._made.write(path, content)
+                self._blobs[ref, digest] = path
+        return self._blobs[ref, digest]
+
     def _write_page(
         self, path: str, page: Page, names: dict[str, str], links: BundleLinks, ref: RunRef | None = None
     ) -> None:
@@ -188,17 +228,23 @@ class _Writer:
         try:
             return page.render(page.load(PageRequest(self._sources, names, query)), links)
         except HoldfastError as error:
-            return Body("Problem", h("p", str(error), class_="problem", role="alert"), ref)
+            return _problem(error, ref)
+
+
+def _problem(error: HoldfastError, ref: RunRef | None) -> Body:
+    return Body("Problem", h("p", str(error), class_="problem", role="alert"), ref)
+
+
+def _run_names(ref: RunRef) -> dict[str, str]:
+    return {"experiment": as_path_part(ref.experiment), "run": as_path_part(ref.run_id)}
 
 
 def _names(ref: RunRef, key: str) -> dict[str, str]:
     parts = parse_key(key)
+    sample = {"task": parts.task, "model": parts.model, "sample": parts.sample_id}
     return {
-        "experiment": ref.experiment,
-        "run": ref.run_id,
-        "task": parts.task,
-        "model": parts.model,
-        "sample": parts.sample_id,
+        **_run_names(ref),
+        **{name: as_path_part(text) for name, text in sample.items()},
         "repeat": str(parts.repeat),
     }
 

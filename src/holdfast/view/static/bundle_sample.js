@@ -15,9 +15,12 @@
       place.replaceChildren(sentence);
       return;
     }
-    document.title = found[0] + " · Holdfast";
-    place.replaceChildren(holdfast.build(found[1]));
-    const step = document.getElementById("step-" + holdfast.asked().get("step"));
+    const [title, windows] = found;  // a window: the record number of its first step, and its text
+    const wanted = (holdfast.asked().get("step") || "0").replace(/#.*/, "");
+    const last = windows.filter(function (each) { return each[0] <= Number(wanted); }).pop();
+    document.title = title + " · Holdfast";
+    place.replaceChildren(holdfast.build((wanted === "last" ? windows[windows.length - 1] : last || windows[0])[1]));
+    const step = document.getElementById("step-" + wanted);
     if (step) step.scrollIntoView();
     else window.scrollTo(0, 0);
   }

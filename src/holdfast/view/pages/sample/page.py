@@ -184,7 +184,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         h("a", "next →", href=links.sample(ref, beside.next), rel="next") if beside.next else None,
         h("a", "all repeats", href=links.repeats(ref, story.key)),
         h("a", "JSON", href=links.data(links.sample(ref, story.key))) if not links.is_static else None,
-        h("a", "download", href=links.below_sample(ref, story.key, "story.json")),
+        h("a", "download", href=links.below_sample(ref, story.key, "story.json")) if not links.is_static else None,
         class_="beside",
         aria_label="Samples",
     )
@@ -194,7 +194,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
     usage = [attempt.usage for attempt in story.attempts]
     cost = [attempt.dollars for attempt in story.attempts if attempt.dollars is not None]
     others = [join([" ", h("a", parse_key(each).model, href=links.sample(ref, each))]) for each in beside.models]
-    records = links.below_sample(ref, story.key, "records")
+    records = counted(found.records, "record")
     pairs: list[tuple[str, Child]] = [
         ("task", key.task),
         ("model", [key.model, h("span", " also: ", others, class_="quiet") if others else None]),
@@ -202,7 +202,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         ("attempts", str(len(story.attempts)) if len(story.attempts) > 1 else ""),
         ("tokens", tokens(sum(usage[1:], usage[0])) if usage else ""),
         ("cost", dollars(sum(cost)) if cost else ""),
-        ("records", h("a", counted(found.records, "record"), href=records)),
+        ("", records if links.is_static else h("a", records, href=links.below_sample(ref, story.key, "records"))),
     ]
     yield h(
         "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"

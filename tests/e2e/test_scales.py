@@ -114,6 +114,6 @@ def test_check_mentions_a_scorer_without_a_scale_once(tmp_path: Path) -> None:
     write(tmp_path, "own_scales:rate", "own_scales:is_there", {"at_least": {"of": "own_scales:rate", "value": 2}})
     checked = run("check", "eval.yaml", cwd=tmp_path)
     assert (checked.code, checked.err) == (0, f"warning: eval.yaml: {HINT}\n")
-    assert "eval.yaml is valid" in checked.out
+    assert "eval.yaml can be run" in checked.out
     assert run("check", "eval.yaml", "--json", cwd=tmp_path).json()["warnings"] == [HINT]
     assert HINT not in start(tmp_path).err  # the report says so if it matters: the scorer may give bools

@@ -157,9 +157,9 @@ def _folders(path: str) -> list["os.DirEntry[str]"]:
     return []
 
 
-Specs = Annotated[list[str], typer.Argument(metavar="SPEC...", help="The spec, a YAML file; or several.")]
+Specs = Annotated[list[str], typer.Argument(metavar="SPEC", help="The spec, a YAML file; or several.")]
 OptionalSpecs = Annotated[
-    list[str] | None, typer.Argument(metavar="[SPEC]...", help="The spec, a YAML file; or several, run in turn.")
+    list[str] | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file; or several, run in turn.")
 ]
 RunName = Annotated[
     str,
@@ -178,7 +178,7 @@ RunToRead = Annotated[
 RunsToRemove = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RUN]...",
+        metavar="RUN",
         help="Remove these runs, whatever their status. With --mirror also URLs of runs in a mirror.",
         autocompletion=complete_run,
     ),
@@ -187,7 +187,7 @@ Experiment = Annotated[str | None, typer.Option(help="Only in this experiment.",
 RunsToRead = Annotated[
     list[str],
     typer.Argument(
-        metavar="RUN...",
+        metavar="RUN",
         help="A run id, a unique prefix of one, `latest`, a folder, or its URL in a mirror; or several.",
         autocompletion=complete_run,
     ),

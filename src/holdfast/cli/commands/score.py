@@ -154,6 +154,11 @@ def _print_scored(spec: Spec, done: Scored) -> int:
     if report.partial is not None:
         print_line("")
         print_line(f"To see it again: {done.place.command('report', '--evaluation', done.evaluation)}")
+    elif others := ", ".join(
+        f"{each} ({name})" for each, name in report.evaluations.items() if each != done.evaluation
+    ):
+        print_line("")
+        print_line(f"`report`, `compare` and `gate` now use this evaluation. For another, add --evaluation: {others}")
     if done.left:
         return 6 if done.budget else 130
     return int(have_scorers_failed(report, spec))

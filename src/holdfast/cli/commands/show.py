@@ -250,7 +250,8 @@ class ExportOptions(msgspec.Struct, frozen=True):
 
 
 def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
-    format, output = options.format, options.output
+    output, suffix = options.output, os.path.splitext(options.output or "")[1].removeprefix(".")
+    format = options.format or (suffix if suffix in formats_of("export") else "jsonl")
     found = find_format("export", format)
     if found is None:
         raise UsageError(f"--format {format}: there is no such export{nearest(format, set(formats_of('export')))}")

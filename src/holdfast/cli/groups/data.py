@@ -20,7 +20,13 @@ from holdfast.cli.app import (
 
 def export(
     name: RunToRead,
-    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.", autocompletion=complete_format)] = "jsonl",
+    format: Annotated[
+        str,
+        typer.Option(
+            help="jsonl, csv or parquet. Default: that of the file's suffix, else jsonl.",
+            autocompletion=complete_format,
+        ),
+    ] = "",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
     events: Events = False,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
@@ -86,7 +92,7 @@ def info(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="A name, or a kind of names: scorers. Default: list all names.",
             autocompletion=complete_topic,
         ),

@@ -186,7 +186,7 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Two or more runs; or one run, to compare its models and variants.",
             autocompletion=complete_run,
         ),
@@ -245,7 +245,7 @@ def view(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN|STORE|URL]...",
+            metavar="RUN|STORE|URL",
             help="Runs, stores or mirrors. Default: the store.",
             autocompletion=complete_run,
         ),

@@ -27,7 +27,7 @@ def resume(
 
 def retry(
     name: RunName,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these failed keys.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Only these failed keys.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed samples. This is the default.")] = False,
     kind: Annotated[
         list[str] | None,

@@ -128,7 +128,7 @@ def gc(
 
 def tag(
     name: RunName,
-    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="`nightly` adds the tag, `-nightly` removes it.")],
+    tags: Annotated[list[str], typer.Argument(metavar="TAG", help="`nightly` adds the tag, `-nightly` removes it.")],
     store: Store = None,
 ) -> None:
     """Add tags to a run, or remove them."""

@@ -84,7 +84,7 @@ def score(
 
 def leaderboard(
     names: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Runs whose models are ranked.", autocompletion=complete_run)
+        list[str], typer.Argument(metavar="RUN", help="Runs whose models are ranked.", autocompletion=complete_run)
     ],
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,

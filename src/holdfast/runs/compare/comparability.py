@@ -61,6 +61,17 @@ def without_data(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{run.run_id} does not hold its data (record_data is off): {why}"
 
 
+def of_several(runs: Sequence[Run], evaluation: str) -> Iterator[str]:
+    """Say which evaluation is judged, if a run has several and none was chosen."""
+    for run in runs if not evaluation else ():
+        every = run.evaluations()
+        current = next((each for each in every if each.current), None)
+        if current is not None and len(every) > 1:
+            name = current.name or ", ".join(current.scorers)
+            of = f"the evaluation {current.evaluation} ({name}), one of {len(every)}"
+            yield f"{run.run_id}: judged by {of}; for another, add --evaluation"
+
+
 def without_groups(runs: Sequence[Run]) -> Iterator[str]:
     """Warn of runs for which the groups of samples are not known."""
     for run in runs:

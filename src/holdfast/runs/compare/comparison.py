@@ -79,7 +79,14 @@ def _nothing_error(runs: Sequence[Run], scorer: str | None) -> UsageError:
     if len(names) == 1:
         other = f"name a second run: holdfast compare {names[0]} OTHER"
         return UsageError(f"{names[0]} has one model for each task and no variants; {other}")
-    return UsageError(f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare")
+    problem = f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
+    others = [
+        f"{run.run_id} also has {each.evaluation} ({each.name or ', '.join(each.scorers)})"
+        for run in runs
+        for each in run.evaluations()
+        if not each.current
+    ]
+    return UsageError("; ".join([problem, *others, *(["choose one with --evaluation"] if others else [])]))
 
 
 def _describe_unmatched(

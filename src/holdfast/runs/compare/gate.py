@@ -26,6 +26,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    of_several,
     partially_scored,
     require_comparable,
     unlike,
@@ -104,7 +105,8 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
             found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
     else:
         found, notes = _by_baseline(runs, (mine, sides[1]), options, bar), list(without_data(runs))
-    notes += [*partially_scored(runs, options.evaluation), *without_groups(runs)]
+    notes += [*of_several(runs, options.evaluation), *partially_scored(runs, options.evaluation)]
+    notes += without_groups(runs)
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
         raise UsageError(f"{run.run_id}: no scorer gave a number{named}, so there is nothing to judge")

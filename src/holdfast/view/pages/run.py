@@ -10,6 +10,7 @@ from holdfast.report.tables import (
     duration,
     edited_lines,
     marked_lines,
+    partial_lines,
     reading_lines,
     result_sentences,
     scorer_summaries,
@@ -158,13 +159,17 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
+    is_current = all(each.current == (each.evaluation == report.evaluation) for each in found.evaluations)
     yield h("h2", "Results")
     yield _evaluations(found, links)
+    yield [h("p", line, class_="warning") for line in partial_lines(report)]
     sentences = [each for each in result_sentences(report) if not each.startswith(_ADVICE)]
     yield [h("p", sentence, class_="sentence") for sentence in sentences]
     if len({cell.model for cell in report.cells}) > 1 and sentences:
-        yield h("p", h("a", "See whether the models differ", href=links.run(found.ref, "compare")))
-    rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links)]
+        other = "" if is_current else report.evaluation
+        address = links.run(found.ref, "compare", evaluation=other)
+        yield h("p", h("a", "See whether the models differ", href=address))
+    rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links if is_current else None)]
     columns = ["task", "model", "score", "mean", "interval", "n", "finished", "failed", "unfinished", "cost", "latency"]
     numbers = frozenset(columns[3:])
     yield table(columns, rows, numbers=numbers)
@@ -213,12 +218,16 @@ def _costs(report: RunReport) -> Iterator[ScatterPoint]:
             yield ScatterPoint(label, cost, summary.mean, summary.low, summary.high)
 
 
-def _cell_rows(cell: CellReport, ref: RunRef, links: Links) -> Iterator[Markup]:
+def _cell_rows(cell: CellReport, ref: RunRef, links: Links | None) -> Iterator[Markup]:
+    """`links`: None for an evaluation that the list of samples does not show."""
     named: list[tuple[str, Summary | None, ScorerReport | None]] = [
         (name, summary, scorer) for scorer in cell.scorers for name, summary, _ in scorer_summaries(scorer)
     ]
     for number, (name, summary, scorer) in enumerate(named or [("", None, None)]):
-        address = links.run(ref, "samples", task=cell.task, model=cell.model, scorer=scorer.scorer if scorer else "")
+        mean: Child = format_number(summary.mean) if summary is not None else ""
+        if links is not None and scorer is not None:
+            address = links.run(ref, "samples", task=cell.task, model=cell.model, scorer=scorer.scorer)
+            mean = h("a", mean, href=address)
         counts = [
             f"{cell.finished:,}",
             f"{cell.failed:,}" if cell.failed else "",
@@ -229,7 +238,7 @@ def _cell_rows(cell: CellReport, ref: RunRef, links: Links) -> Iterator[Markup]:
             cell.task,
             cell.model,
             name,
-            h("a", format_number(summary.mean), href=address) if summary is not None else "",
+            mean,
             format_interval(summary) if summary is not None else "",
             f"{summary.n:,}" if summary is not None else "",
             *(counts if not number else ["", "", ""]),

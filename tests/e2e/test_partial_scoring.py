@@ -188,12 +188,13 @@ def test_each_model_of_a_judge_is_an_evaluation_with_costs_of_its_own(tmp_path: 
         "judge=openai/one": 0.5,
         "judge=openai/two": 0.5,
     }
+    estimate = call("cost", "eval.yaml", "--json", "--store", tmp_path / "runs", cwd=tmp_path).json()
+    assert "judge=openai" not in json.dumps(estimate), "a judge that was only tried is no part of the next run"
     one, two = (each["evaluation"] for each in evaluations(tmp_path)[1:3])
     assert "judge=openai/one (role)" in report(tmp_path, "--evaluation", one).out
     assert "judge=openai/one (role)" not in report(tmp_path, "--evaluation", two).out
     story = call("show", "r", "sums/arith/s0001/1", "--json", "--store", tmp_path / "runs", cwd=tmp_path).json()
     assert [step["dollars"] for each in story["judgings"] for step in each["told"]["steps"]] == [0.25, 0.25, 1.0]
-    assert json.loads((tmp_path / "runs").rglob("started.jsonl").__next__().read_text().splitlines()[-1])
 
 
 def test_a_budget_counts_what_judges_of_other_evaluations_cost(tmp_path: Path) -> None:
@@ -350,6 +351,9 @@ def test_python_chooses_as_the_command_does(tmp_path: Path) -> None:
                 opened.score(RUBRIC, limit=1)
             with pytest.raises(holdfast.errors.UsageError, match=r"^roles jugde: no scorer calls this role"):
                 opened.score(RUBRIC, roles={"jugde": role})
+            for wrong_type in ({"limit": "5"}, {"samples": "s1"}, {"roles": "judge=mock"}):
+                with pytest.raises(holdfast.errors.UsageError, match=next(iter(wrong_type))):
+                    opened.score(RUBRIC, **wrong_type)  # type: ignore[arg-type]  # that is the point
             with pytest.raises(TypeError, match=r"score\(\) has no argument 'wrogn'"):
                 opened.score(RUBRIC, wrogn=True)  # type: ignore[call-arg]  # that is the point
         assert server.stats().requests == 3

@@ -204,6 +204,8 @@ class RunActions(OpenedRun):
         if callable(scorers) or isinstance(scorers, str | Mapping) or not isinstance(scorers, Sequence):
             scorers = [scorers]
         roles = chosen.pop("roles", {})
+        if not isinstance(roles, Mapping):
+            raise UsageError("roles is a mapping: roles={'judge': 'openai/gpt-x'}")
         warn = logging.getLogger("holdfast").warning
         with naming_parameters():
             request = ScoreRequest(scorers, name, _answer_selection(chosen), roles)
@@ -432,7 +434,10 @@ def _answer_selection(chosen: ChosenAnswers) -> "AnswerSelection":
     samples = chosen.get("samples", ())
     if isinstance(samples, str):
         raise UsageError("samples is a list of ids: samples=['s1']")
-    found = AnswerSelection(chosen.get("limit"), tuple(samples), chosen.get("wrong", False))
+    limit = chosen.get("limit")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+        raise UsageError(f"limit={limit!r}: a whole number of samples")
+    found = AnswerSelection(limit, tuple(samples), chosen.get("wrong", False))
     found.check()
     return found
 

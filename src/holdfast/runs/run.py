@@ -194,8 +194,10 @@ class Run(RunActions):
     def observed(self) -> dict[tuple[str, str], Observed]:
         """The usage of finished answers by task and model, for estimates of the next run."""
         found: dict[tuple[str, str], Observed] = {}
+        # Models that were given for an evaluation are not part of the next run.
+        roles = {"", *self._index.story.spec.get("roles", {})}
         for line in self.cost_lines():
-            if line.finished:
+            if line.finished and line.role in roles:
                 before = found.get((line.task, line.model), Observed(self.run_id, line.finished))
                 used = {**before.used, line.role: line.usage + line.taken}
                 found[line.task, line.model] = msgspec.structs.replace(before, used=used)

@@ -98,6 +98,9 @@ def leaderboard(
     A rank is 1 + the number of models that are significantly better. Each pair of models is tested on the keys that
     all models have a score for, at 0.05 after Holm's adjustment. So models that do not differ significantly share a
     rank. A model with missing scores is better only if it would be with all of them wrong. Higher scores are better.
+
+    Models that a pairwise judge compared with a text are ranked by strength (Bradley-Terry) instead: the log-odds of
+    beating that text, with intervals. Models that no chain of comparisons connects are in tables of their own.
     """
     from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 

@@ -103,7 +103,7 @@ def _take(context: Any, link: str, address: str, path: Path, folder: str) -> Non
     response = page.goto(f"{link.partition('/?')[0]}{address}")
     assert response.status == 200, address
     page.wait_for_timeout(500)
-    page.evaluate(_RENAME, [os.path.realpath(folder), "/home/you/evals"])
+    page.evaluate(_RENAME, [os.path.realpath(folder), "/data/evals"])
     page.screenshot(path=str(path))
     size = path.stat().st_size
     print(f"{path.name}: {size / 1000:.0f} kB")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.journal import OS_DISK, open_content, scan, share_frames
-from holdfast.journal.frames import pack
+from holdfast.journal.frames import pack, unpack
 
 LINES = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, os.urandom(40).hex().encode()) for n in range(20_000))
 
@@ -23,7 +23,6 @@ def path(tmp_path: Path) -> str:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of frames that were unpacked."""
     sizes: list[int] = []
-    unpack = scan.unpack
 
     def count(packed: bytes, size: int) -> bytes | None:
         sizes.append(size)

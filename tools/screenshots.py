@@ -26,7 +26,6 @@ _NAMES = {
     "repeat": "1",
 }
 SHOTS: tuple[tuple[str, str, Literal["light", "dark"], int, int], ...] = (
-    ("viewer-runs", "/", "light", 1200, 560),
     ("viewer-run", "/runs/{experiment}/{run}", "light", 1200, 760),
     ("viewer-samples", "/runs/{experiment}/{run}/samples", "light", 1200, 700),
     ("viewer-sample", "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}", "dark", 1200, 760),

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
-from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]  # scipy has no types
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
 
 from holdfast.stats.adjustment import ranks_of_tests
@@ -63,7 +62,7 @@ def fit_strengths(
     names, won = _table(wins, ties or {})
     if not names:
         return Strengths([], prior or 0.0)
-    is_whole = connected_components(won > 0, directed=True, connection="strong")[0] == 1
+    is_whole = _reaches_all(won) and _reaches_all(won.T)
     if prior is None:
         prior = 0.0 if is_whole else PRIOR
     if prior == 0 and not is_whole:
@@ -72,6 +71,19 @@ def fit_strengths(
     away = np.eye(len(won)) - _level(len(won))  # the covariance is of strengths relative to their mean
     covariance: Floats = away @ np.linalg.inv(_information(won, values, prior) + _level(len(won))) @ away
     return Strengths(_players(names, values, covariance, confidence), prior)
+
+
+def _reaches_all(won: Floats) -> bool:
+    """Whether there is a chain of wins from the first name to every other. (scipy.sparse.csgraph would do it too, but
+    loading it takes 35 MB and half a second.)
+    """
+    reached = np.zeros(len(won), dtype=bool)
+    reached[0] = True
+    while True:
+        further = reached | (won[reached] > 0).any(axis=0)
+        if (further == reached).all():
+            return bool(reached.all())
+        reached = further
 
 
 def _table(wins: Games, ties: Games) -> tuple[list[str], Floats]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal import OS_DISK, frames, open_content, scan, share_frames
-from holdfast.journal.frames import pack
+from holdfast.journal import OS_DISK, open_content, scan, share_frames
+from holdfast.journal.frames import pack, unpack
 
 LINES = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, os.urandom(40).hex().encode()) for n in range(20_000))
 
@@ -26,7 +26,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def count(packed: bytes, size: int) -> bytes | None:
         sizes.append(size)
-        return frames.unpack(packed, size)
+        return unpack(packed, size)
 
     monkeypatch.setattr(scan, "unpack", count)
     return sizes

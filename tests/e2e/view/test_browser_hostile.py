@@ -97,7 +97,8 @@ def test_an_address_with_an_attack_is_one_sentence(browser: Browser, viewer: Vie
     places = ("/?q=", "/?status=", "/?sort=", "/?experiment=", "/?tag=", "/runs/sums/x?at=", "/runs/sums/")
     with browser.watch(viewer.url, viewer.link) as watched:
         watched.expected = ("status of 404", "status of 400")
-        for attack in [*attacks("http://localhost:9"), LONG[:4000]]:
+        every = attacks("http://localhost:9")
+        for attack in (" ".join(every[:10]), " ".join(every[10:]), LONG[:4000]):
             for place in places:
                 assert watched.open(f"{place}{quote(attack, safe='')}").status in (200, 404)
                 assert watched.page.evaluate("window.pwned") is None

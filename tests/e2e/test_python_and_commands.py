@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,14 @@ from tests.e2e.commands import call, environment, exported, shown, write_spec
 from tests.e2e.known_answers import once, run_known
 from tests.e2e.live_runs import RUN, alive, begun, ends, gate, stage
 from tests.stores import Bucket
+
+
+@pytest.fixture(autouse=True)
+def unchanged_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs in this process make the user's modules importable: later tests must not find these."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture

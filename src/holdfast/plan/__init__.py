@@ -24,18 +24,16 @@ if TYPE_CHECKING:
         data_lines,
         data_path,
         data_rows,
-        find_data_line,
         find_planned_line,
         find_problem,
         find_sample_line,
         originals,
         plan_path,
-        planned_line_at,
         planned_lines,
         read_lines,
         rows_of,
     )
-    from holdfast.plan.lookup import data_lines_at
+    from holdfast.plan.lookup import data_lines_at, find_data_line, planned_line_at
     from holdfast.plan.planner import (
         PreparedTask,
         Rows,
@@ -58,10 +56,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine RowLookup StoredRows check_blobs check_originals "
-                "check_sizes data_lines data_path data_rows find_data_line find_planned_line find_problem "
-                "find_sample_line originals plan_path planned_line_at planned_lines read_lines rows_of"
+                "check_sizes data_lines data_path data_rows find_planned_line find_problem "
+                "find_sample_line originals plan_path planned_lines read_lines rows_of"
             ),
-            "lookup": "data_lines_at",
+            "lookup": "data_lines_at find_data_line planned_line_at",
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),

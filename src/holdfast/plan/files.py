@@ -146,45 +146,6 @@ def find_line(path: str, offset: int, wanted: bytes) -> bytes | None:
     return None
 
 
-_NEAR_BYTES = 1 << 16
-
-
-def find_numbered_line(path: str, offset: int, name: str, number: int) -> bytes | None:
-    """The first line from an offset on that begins with `{"name":number,`. Lines are written in the order of their
-    numbers, so a binary search finds where to begin. DamagedError as in `read_lines`.
-    """
-    begin = b'\n{"%b":' % name.encode()
-    near = offset
-    with contextlib.closing(open_lines(path)) as content:
-        first, last = offset, content.size()
-        while last - first > _NEAR_BYTES:
-            middle = (first + last) // 2
-            found = _number_behind(content, middle, last, begin)
-            if found is None or found[0] >= number:
-                last = middle
-            else:
-                first = near = found[1]
-    wanted = begin + b"%d," % number
-    line = find_line(path, near, wanted)
-    # A file that is not in order is read from the beginning.
-    return line if line is not None or near == offset else find_line(path, offset, wanted)
-
-
-def _number_behind(content: SegmentContent, offset: int, end: int, begin: bytes) -> tuple[int, int] | None:
-    """The number of the first line that begins behind an offset, and where it begins; None if there is none."""
-    text = b""
-    for piece in content.pieces(offset, end):
-        if piece.gap or piece.broken:
-            return None
-        text += piece.data
-        found = text.find(begin)
-        comma = text.find(b",", found) if found >= 0 else -1
-        if comma >= 0:
-            digits = text[found + len(begin) : comma]
-            return (int(digits), offset + found + 1) if digits.isdigit() else None
-    return None
-
-
 def open_lines(path: str, disk: Disk = OS_DISK) -> SegmentContent:
     """DamagedError if the file is missing, or its end is."""
     try:
@@ -252,18 +213,6 @@ def find_sample_line(run: str, cell: Cell, sample: str) -> "PlanLine | None":
     wanted = b'"k":' + msgspec.json.encode(f"{sample}/").removesuffix(b'"')
     line = find_line(plan_path(run, cell.block), cell.plan_at, wanted)
     return None if line is None else _plan_line.decode(line)
-
-
-def planned_line_at(run: str, cell: Cell, o: int) -> "PlanLine | None":
-    """The line of an ordinal in the plan of a cell's block; None if it has none."""
-    line = find_numbered_line(plan_path(run, cell.block), cell.plan_at, "o", o)
-    return None if line is None else _plan_line.decode(line)
-
-
-def find_data_line(run: str, cell: Cell, number: int) -> "DataLine | None":
-    """The row with this number among the rows of a cell."""
-    line = find_numbered_line(data_path(run, cell.rows_block), cell.data_at, "r", number)
-    return None if line is None else _data_line.decode(line)
 
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":

@@ -12,20 +12,21 @@ import msgspec
 
 from holdfast.errors import DamagedError
 from holdfast.journal import SegmentContent
-from holdfast.plan.files import RESTORE, DataLine, PlanLine, data_path, open_lines, plan_path
+from holdfast.plan.files import RESTORE, DataLine, PlanLine, data_path, find_line, open_lines, plan_path
 from holdfast.records import Cell
 
-_number = re.compile(rb'\{"[or]":(\d{1,18}),')
 _NEAR_BYTES = 4096
 _plan_line = msgspec.json.Decoder(PlanLine)
 _data_line = msgspec.json.Decoder(DataLine)
 
 
 class NumberedLines:
-    """The lines of one file from an offset on. Close it after use."""
+    """The lines of one file from an offset on. `name`: of the number, `o` or `r`. Close it after use."""
 
-    def __init__(self, path: str, offset: int = 0) -> None:
+    def __init__(self, path: str, name: str, offset: int = 0) -> None:
         self._path = path
+        self._begin = b'{"%b":' % name.encode()
+        self._number = re.compile(re.escape(self._begin) + rb"(\d{1,18}),")
         self._offset = offset
         self._content: SegmentContent = open_lines(path)
 
@@ -33,7 +34,15 @@ class NumberedLines:
         self._content.close()
 
     def find(self, number: int) -> bytes | None:
-        """The line with this number; None if there is none. DamagedError if it cannot be read."""
+        """The line with this number; None if there is none. DamagedError if it cannot be read. A file whose lines are
+        not in order, which Holdfast does not write, is read from the beginning.
+        """
+        found = self._search(number)
+        if found is None:
+            found = find_line(self._path, self._offset, b"\n%b%d," % (self._begin, number))
+        return found
+
+    def _search(self, number: int) -> bytes | None:
         low, high = self._offset, self._content.size()
         while high - low > _NEAR_BYTES:
             middle = (low + high) // 2
@@ -66,10 +75,24 @@ class NumberedLines:
                     return
 
     def _number_of(self, line: bytes) -> int:
-        found = _number.match(line)
+        found = self._number.match(line)
         if found is None:
             raise DamagedError(f"{self._path} is damaged: a line does not begin with its number; {RESTORE}")
         return int(found[1])
+
+
+def planned_line_at(run: str, cell: Cell, o: int) -> PlanLine | None:
+    """The line of an ordinal in the plan of a cell's block; None if it has none."""
+    with contextlib.closing(NumberedLines(plan_path(run, cell.block), "o", cell.plan_at)) as lines:
+        line = lines.find(o)
+    return None if line is None else _plan_line.decode(line)
+
+
+def find_data_line(run: str, cell: Cell, number: int) -> DataLine | None:
+    """The row with this number among the rows of a cell."""
+    with contextlib.closing(NumberedLines(data_path(run, cell.rows_block), "r", cell.data_at)) as lines:
+        line = lines.find(number)
+    return None if line is None else _data_line.decode(line)
 
 
 def data_lines_at(run: str, cells: Sequence[Cell], ordinals: Collection[int]) -> Iterator[tuple[int, Cell, DataLine]]:
@@ -79,9 +102,9 @@ def data_lines_at(run: str, cells: Sequence[Cell], ordinals: Collection[int]) ->
         if not wanted:
             continue
         with contextlib.ExitStack() as stack:
-            plan = NumberedLines(plan_path(run, cell.block), cell.plan_at)
+            plan = NumberedLines(plan_path(run, cell.block), "o", cell.plan_at)
             stack.callback(plan.close)
-            data = NumberedLines(data_path(run, cell.rows_block), cell.data_at)
+            data = NumberedLines(data_path(run, cell.rows_block), "r", cell.data_at)
             stack.callback(data.close)
             for o in sorted(wanted):
                 planned = plan.find(o)

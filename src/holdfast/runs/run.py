@@ -187,6 +187,10 @@ class Run(RunActions):
         status = self.status()
         return make_summary(self.place, self._index, list(self.cells(evaluation)), status, self.damage)
 
+    def summary_of(self, report: RunReport) -> RunSummary:
+        """The summary that belongs to a report of this run: computing cells again would cost as much as the report."""
+        return make_summary(self.place, self._index, report.cells, (report.status, report.reason), report.damage)
+
     def cost_lines(self) -> list[CostLine]:
         """Usage and cost by cell, model and role."""
         return cost_lines(self._index.story, {(cell.task, cell.model): cell.finished for cell in self.cells()})

@@ -39,7 +39,6 @@ _CAUTION = 3.0
 """Weight of the cautious end, in changes. Chosen by simulation: with less, rare large losses beside frequent small ones
 pass a gate too often (tests/unit/stats/test_paired_intervals.py)."""
 _STEPS = 80
-_NO_VARIANCE = 1e-12
 
 
 def paired_interval(

@@ -166,13 +166,6 @@ class Sources:
     def names(self) -> list[str]:
         return [*self._stores, *(place.folder for place in self._places)]
 
-    @property
-    def only(self) -> RunRef | None:
-        """The run, if the server shows only one."""
-        if self._stores or len(self._places) != 1:
-            return None
-        return RunRef(self._places[0].experiment, self._places[0].run_id)
-
     def list(self) -> list[ListedRun]:
         """Every run, the newest first. A store that cannot be read appears as one line that says so."""
         found = [each for store in self._stores for each in self._list_store(store)]

@@ -1,5 +1,6 @@
 """One line of a plan or data file is found by its bytes, also at both ends, across frames, and beside similar lines."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,16 @@ import pytest
 from holdfast.errors import DamagedError
 from holdfast.journal import SealedContent
 from holdfast.journal.scan import Piece
-from holdfast.plan.files import LineFile, find_line, find_numbered_line
+from holdfast.plan.files import LineFile, find_line
+from holdfast.plan.lookup import NumberedLines
 from holdfast.report import find_planned, key_at
 from tests.unit.engine.runs import Asked, folder, given, go, rows
 from tests.unit.state.stories import fold_of
+
+
+def find_numbered_line(path: str, offset: int, name: str, number: int) -> bytes | None:
+    with contextlib.closing(NumberedLines(path, name, offset)) as lines:
+        return lines.find(number)
 
 
 def lines_of(count: int) -> list[bytes]:
@@ -65,7 +72,8 @@ def test_a_line_is_found_by_its_number(path: str, number: int, skipped: int) -> 
     expected = lines[number - 1] if number > skipped else None
     assert find_numbered_line(path, offset, "r", number) == expected
     assert find_numbered_line(path, offset, "r", 2001) is None
-    assert find_numbered_line(path, offset, "o", number) is None
+    with pytest.raises(DamagedError, match="does not begin with its number"):
+        find_numbered_line(path, offset, "o", number)
 
 
 def test_few_lines_are_read_to_find_one_by_its_number(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_every_line_is_found_by_its_number_and_no_other_is(
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "data.jsonl.zst"
     lines = written(path, sizes, first, step)
-    found = NumberedLines(str(path))
+    found = NumberedLines(str(path), "r")
     for number in range(first - 1, first + step * len(sizes) + 1):
         place, is_between = divmod(number - first, step)
         wanted = lines[place] if not is_between and 0 <= place < len(lines) else None
@@ -37,7 +37,7 @@ def test_every_line_is_found_by_its_number_and_no_other_is(
 def test_a_line_longer_than_many_frames_is_found_and_so_are_its_neighbours(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.zst"
     lines = written(path, [10, 1_000_000, 10, 300_000, 10])
-    found = NumberedLines(str(path))
+    found = NumberedLines(str(path), "r")
     assert [found.find(number) for number in range(5)] == lines
     found.close()
 
@@ -53,7 +53,7 @@ def test_only_a_few_frames_of_a_long_file_are_read(tmp_path: Path, monkeypatch: 
         return pieces(self, offset, end)
 
     monkeypatch.setattr(SealedContent, "pieces", counted)
-    found = NumberedLines(str(path))
+    found = NumberedLines(str(path), "r")
     assert found.find(43_210) == lines[43_210]
     assert len(begun) < 25
     found.close()
@@ -63,4 +63,4 @@ def test_a_file_of_other_lines_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.zst"
     LineFile(str(path)).write([b"not a row"])
     with pytest.raises(DamagedError, match="does not begin with its number"):
-        NumberedLines(str(path)).find(1)
+        NumberedLines(str(path), "r").find(1)

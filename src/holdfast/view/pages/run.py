@@ -58,11 +58,12 @@ class RunView(msgspec.Struct, frozen=True):
 def load(request: PageRequest) -> RunView:
     ref, evaluation = ref_of(request), request.query.get("evaluation", "")
     with request.sources.open(ref) as run:
-        summary = run.summary(evaluation)
+        report = run.report(evaluation)
+        summary = run.summary_of(report)
         return RunView(
             ref,
             summary,
-            run.report(evaluation),
+            report,
             run.durability(),
             run.is_live,
             _seconds_left(run.standing, summary),

@@ -72,7 +72,6 @@ CREATE INDEX by_number ON scores (s, number, o);
 CREATE INDEX by_failure ON scores (s, cause, o) WHERE cause <> 0;
 CREATE INDEX by_value ON row_values (c, value, o);
 """
-SORTED_COLUMNS = ("seconds", "tokens", "output", "dollars", "attempts", "status")
 _OF_FILTERS = ("status", "kind", "cause", "attempts", "tokens", "output", "seconds", "dollars", "flags", "wrong")
 
 

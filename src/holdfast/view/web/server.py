@@ -10,7 +10,7 @@ import importlib.resources
 import logging
 import mimetypes
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,7 +36,6 @@ THREAD_NAME = "holdfast-view"
 _EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
 _FILES = importlib.resources.files("holdfast.view") / "static"
 _log = logging.getLogger("holdfast")
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ViewSettings(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from holdfast.files import status_of
 from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, write_pieces
 from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
 from holdfast.journal.mirror.assembly import Assembler, SegmentChoice, choose
-from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
+from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original, sealed_name
 from holdfast.journal.start_copy import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
 
@@ -187,13 +187,19 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
     It is trusted if its checksum is right, or, if its line is damaged, if a later record's checksum is right for the
     run that it names.
     """
-    data = b""
-    for part in source.read(piece.name):
-        data += part
-        if len(data) >= _HEADER_BYTES:
-            break
+    sealed = piece.sealed
     try:
-        if piece.sealed:
+        data = _first_bytes(source, piece.name)
+    except StoreError as error:
+        if sealed:
+            raise
+        # A live writer may have sealed the segment since it was listed, and then deleted its chunks.
+        try:
+            data, sealed = _first_bytes(source, sealed_name(piece.epoch, piece.segment)), True
+        except StoreError:
+            raise error from None
+    try:
+        if sealed:
             data = salvage(data, FRAME_BYTES_MAX)
         first, *others = data.splitlines()
         found = _segment.decode(_line.decode(first).d)
@@ -203,6 +209,15 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
     if parse(first, seed) is not None:
         return _Head(found, first)
     return _Head(found, None) if any(parse(line, seed) is not None for line in others) else None
+
+
+def _first_bytes(source: Source, name: str) -> bytes:
+    data = b""
+    for part in source.read(name):
+        data += part
+        if len(data) >= _HEADER_BYTES:
+            break
+    return data
 
 
 def _fetch_files(

@@ -31,9 +31,8 @@ from holdfast.models.pacing.pace import quotas_in
 from holdfast.plan import files as plan_files
 from holdfast.records import seed_of
 from holdfast.records.samples import Answer, Sample
-from holdfast.score import worker_process
+from holdfast.score import numbers, worker_process
 from holdfast.score.scorers import numeric
-from holdfast.score.scorers import numeric as numeric_module
 from holdfast.solve import Prompt, Renderer, prompts
 from holdfast.spec import load_spec
 from holdfast.spec.source import text as spec_text
@@ -475,9 +474,9 @@ def test_a_pattern_that_backtracks_on_an_answer_is_ended(monkeypatch: pytest.Mon
 
 def test_an_expression_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify")
-    monkeypatch.setattr(numeric_module, "_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(numeric, "_SECONDS_MAX", 2.0)
     began = time.monotonic()
-    made = numeric_module.maths.function(Sample("s", "", "12", {}), Answer("$9^{9^{9^{9}}} + 1$"))
+    made = numeric.maths.function(Sample("s", "", "12", {}), Answer("$9^{9^{9^{9}}} + 1$"))
     with contextlib.suppress(TimeoutError, ValueError):
         assert asyncio.run(made).value is False
     assert time.monotonic() - began < 180  # with the import of math-verify on a busy machine
@@ -505,17 +504,17 @@ def test_without_windows_reading_numbers_is_quadratic(monkeypatch: pytest.Monkey
 
     def seconds() -> float:
         began = time.process_time()
-        numeric.last_quantity(text)
+        numbers.last_quantity(text)
         return time.process_time() - began
 
     bounded = seconds()
-    monkeypatch.setattr(numeric, "_WINDOW", 10**9)
+    monkeypatch.setattr(numbers, "_WINDOW", 10**9)
     assert seconds() > 3 * bounded
 
 
 @pytest.mark.parametrize("before", ["x" * 3990 + " ", "3 apples, " * 2000, ""])
 @pytest.mark.parametrize("after", ["", "y" * 3995, " so it is." * 1000])
 def test_the_last_number_is_found_wherever_windows_end(before: str, after: str) -> None:
-    found = numeric.last_quantity(f"{before}1,234,567.5{after}")
+    found = numbers.last_quantity(f"{before}1,234,567.5{after}")
     assert found is not None
     assert found.text == "1,234,567.5"

@@ -116,18 +116,6 @@ def complete_status(incomplete: str) -> list[str]:
     return [status for status in STATUSES if status.startswith(incomplete)]
 
 
-def complete_topic(incomplete: str) -> list[tuple[str, str]]:
-    """The names and kinds that `info` describes."""
-    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
-        from holdfast.cli.commands.info import KINDS, topics
-
-        named = dict.fromkeys(KINDS, "a kind of names")
-        for each in topics():
-            named.setdefault(each.name, each.kind)
-        return [each for each in named.items() if each[0].startswith(incomplete)]
-    return []
-
-
 def complete_format(ctx: typer.Context, incomplete: str) -> list[str]:
     """The formats of `export` or `report`."""
     with contextlib.suppress(Exception):

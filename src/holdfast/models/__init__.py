@@ -6,11 +6,11 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
-from holdfast.models.call import ModelCall, current_call
+from holdfast.models.call import Held, HeldByLine, ModelCall, current_call
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
-from holdfast.models.pacing.stopwatch import Held, HeldByLine, Stopwatch, clock_of
+from holdfast.models.pacing.stopwatch import Stopwatch, clock_of
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
     POLICIES,

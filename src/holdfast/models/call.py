@@ -5,6 +5,8 @@ an argument. Code that only delays or measures a request (a queue, the HTTP conn
 `current_call`; a request outside of any step has none.
 """
 
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -88,3 +90,52 @@ class ModelCall:
 
 current_call: ContextVar[ModelCall | None] = ContextVar("current_call", default=None)
 """The call that this task makes. A task that is created meanwhile inherits it."""
+
+
+class Held:
+    """The wait of a request before it is sent. A class, not a generator function: thousands wait at a time."""
+
+    __slots__ = ("_began", "_call", "_clock", "_watch")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._call = current_call.get()
+        self._watch = self._call.watch if self._call is not None else None
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        if self._watch is not None:
+            self._watch.hold()
+        self._began = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        if self._watch is not None:
+            self._watch.let_go()
+        if self._call is not None:
+            self._count(self._call, self._began, self._clock())
+
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.held(now - began)
+
+
+class HeldByLine(Held):
+    """A wait for the model's limiter, which knows how much of it is due to a rate limit."""
+
+    __slots__ = ("_limited", "_limited_seconds")
+
+    def __init__(self, clock: Callable[[], float], limited_seconds: Callable[[float], float]) -> None:
+        super().__init__(clock)
+        self._limited_seconds = limited_seconds
+        self._limited = limited_seconds(clock())
+
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.held(now - began, self._limited_seconds(now) - self._limited)
+
+
+class InJob(Held):
+    """A wait in a job of a batch API, or in one that is being gathered."""
+
+    __slots__ = ()
+
+    def _count(self, call: ModelCall, began: float, now: float) -> None:
+        call.was_in_job(now - began)

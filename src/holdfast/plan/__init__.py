@@ -6,7 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.plan.differences import changed_inputs, changed_rows
-    from holdfast.plan.draft import PlanDraft, draft_plan
+    from holdfast.plan.draft import PlanDraft, draft_plan, write_plan
     from holdfast.plan.extension import PlanExtension, PlanReplacement
     from holdfast.plan.files import (
         DATA,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         prepare,
         scoring_roles,
         survey,
-        write_plan,
     )
     from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -52,7 +51,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "differences": "changed_inputs changed_rows",
-            "draft": "PlanDraft draft_plan",
+            "draft": "PlanDraft draft_plan write_plan",
             "extension": "PlanExtension PlanReplacement",
             "files": (
                 "DATA PLAN RESTORE DataLine DataRow Flaw PlanLine RowLookup StoredRows check_blobs check_originals "
@@ -60,9 +59,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "find_sample_line originals plan_path planned_lines read_lines rows_of"
             ),
             "lookup": "data_lines_at find_data_line planned_line_at",
-            "planner": (
-                "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
-            ),
+            "planner": ("PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey"),
             "stamps": "ComparedRows stamp_of_data",
         },
     )

@@ -29,6 +29,7 @@ from holdfast.plan.planner import (
     models_of,
     survey,
     surveyed,
+    write_from_source,
 )
 from holdfast.plan.stamps import ComparedRows, cells_to_compare, stamp_of_data
 from holdfast.records import Cell, StoredFile
@@ -133,6 +134,15 @@ def draft_plan(folder: str, spec: Spec, works: Mapping[str, PreparedTask]) -> Pl
             return draft
     survey(spec, works)
     return None
+
+
+def write_plan(
+    folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str = "", draft: PlanDraft | None = None
+) -> WrittenPlan:
+    """Write files, data and plan of a surveyed spec into a run's folder, synced. File content that only the run
+    `parent` stores is copied from there. With a `draft`, the data is not read again.
+    """
+    return write_from_source(folder, spec, works, parent) if draft is None else draft.write(folder)
 
 
 def _existing_above(folder: str) -> str:

@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import xxhash
@@ -46,9 +46,6 @@ from holdfast.records import (
 from holdfast.sandbox.box import check_paths
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task, check_prices
-
-if TYPE_CHECKING:
-    from holdfast.plan.draft import PlanDraft
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -278,14 +275,8 @@ def inputs_of(works: Mapping[str, PreparedTask]) -> dict[str, TaskInputs]:
     }
 
 
-def write_plan(
-    folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str = "", draft: "PlanDraft | None" = None
-) -> WrittenPlan:
-    """Write files, data and plan of a surveyed spec into a run's folder, synced. File content that only the run
-    `parent` stores is copied from there. With a `draft`, the data is not read again.
-    """
-    if draft is not None:
-        return draft.write(folder)
+def write_from_source(folder: str, spec: Spec, works: Mapping[str, PreparedTask], parent: str) -> WrittenPlan:
+    """Read the data of a surveyed spec again, and write files, data and plan into a run's folder, synced."""
     data_file = LineFile(data_path(folder))
     parts: dict[str, DataPart] = {}
     store = BlobStore(folder, parent)

@@ -62,7 +62,7 @@ from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.trust import executed_by, remember
 from holdfast.solve import RecordedStep
-from holdfast.solve.tools.mcp import servers_in
+from holdfast.solve.mcp import servers_in
 from holdfast.spec import Fewshot, Model, Spec, read_stored_spec
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, arguments_after, scorer
     from holdfast.score.extractors import EXTRACTORS
     from holdfast.score.fingerprints import identity, import_user_module, solver_digest, source_digest
+    from holdfast.score.letters import extract_letter
+    from holdfast.score.numbers import last_quantity
     from holdfast.score.reduction import OF_LABELS, Repeat, reduced_value
     from holdfast.score.resolution import Entry, resolve, scorers_in
     from holdfast.score.results import as_number, is_quick, score_answer, score_at_once, score_group
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
         scales_of,
         threshold_hints,
     )
-    from holdfast.score.scorers.choice import choice, extract_letter
-    from holdfast.score.scorers.numeric import last_quantity, numeric
+    from holdfast.score.scorers.choice import choice
+    from holdfast.score.scorers.numeric import numeric
     from holdfast.score.scorers.registry import SCORERS
     from holdfast.score.scorers.text import exact_match, includes, regex
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -39,6 +41,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "definition": "Extractor Scorer ScorerError ScoringFailed arguments_after scorer",
             "extractors": "EXTRACTORS",
             "fingerprints": "identity import_user_module solver_digest source_digest",
+            "letters": "extract_letter",
+            "numbers": "last_quantity",
             "reduction": "OF_LABELS Repeat reduced_value",
             "resolution": "Entry resolve scorers_in",
             "results": "as_number is_quick score_answer score_at_once score_group",
@@ -46,8 +50,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "scales": (
                 "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of threshold_hints"
             ),
-            "scorers.choice": "choice extract_letter",
-            "scorers.numeric": "last_quantity numeric",
+            "scorers.choice": "choice",
+            "scorers.numeric": "numeric",
             "scorers.registry": "SCORERS",
             "scorers.text": "exact_match includes regex",
         },

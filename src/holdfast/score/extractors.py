@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.score.definition import Check, Extractor, Function, Slow
-from holdfast.score.scorers.choice import extract_letter
-from holdfast.score.scorers.numeric import last_quantity
+from holdfast.score.letters import extract_letter
+from holdfast.score.numbers import last_quantity
 from holdfast.score.worker_process import check_pattern, compiled_pattern, first_group, last_group, may_take_long
 
 EXTRACTORS: dict[str, Extractor] = {}

@@ -28,9 +28,9 @@ from holdfast.errors import HoldfastError, SpecError
 from holdfast.records import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError, together
 from holdfast.solve.definition import Solver
+from holdfast.solve.mcp import ToolSource, offered
 from holdfast.solve.prompts import columns_of, compile_fields
 from holdfast.solve.resources import AgentBounds, Positive, Role
-from holdfast.solve.tools.mcp import ToolSource, offered
 from holdfast.solve.tools.tool import Function, LimitError, Tool, ToolArgumentsError, decoded, result_text
 
 _NO_TURNS = "There are no turns left. Give your final answer now, without calling a tool."

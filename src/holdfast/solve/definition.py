@@ -13,8 +13,8 @@ import xxhash
 from holdfast.records import SOLVER_VERSIONS, TOOL_VERSIONS, Answer, Message, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.context import Context
+from holdfast.solve.mcp import McpServer
 from holdfast.solve.resources import AgentBounds, Role
-from holdfast.solve.tools.mcp import McpServer
 from holdfast.solve.tools.tool import Tool
 
 Solve = Callable[..., Awaitable[str | Answer]]

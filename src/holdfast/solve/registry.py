@@ -29,9 +29,9 @@ from holdfast.solve import agents
 from holdfast.solve.agents import Join, Pattern, command, fit_command
 from holdfast.solve.context import Context
 from holdfast.solve.definition import Solve, Solver
+from holdfast.solve.mcp import ToolSource, read_server
 from holdfast.solve.resources import Role
 from holdfast.solve.tools.built_in import TOOLS
-from holdfast.solve.tools.mcp import ToolSource, read_server
 from holdfast.solve.tools.tool import Function, Tool, as_tool
 from holdfast.spec import Sandbox, Spec, Task
 

@@ -1,6 +1,7 @@
 """Specs: their types, how they are read, and what changing each field means for a resume."""
 
 from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes
+from holdfast.spec.messages import find_warnings, nearest
 from holdfast.spec.providers import (
     LOCAL_BATCHES,
     PROVIDERS,
@@ -29,7 +30,6 @@ from holdfast.spec.source.loader import (
     select,
     spec_mapping,
 )
-from holdfast.spec.source.messages import find_warnings, nearest
 from holdfast.spec.source.origins import Origins
 from holdfast.spec.source.sweeps import base_of
 from holdfast.spec.source.text import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml, value_of

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.spec.source.messages import nearest
+from holdfast.spec.messages import nearest
 from holdfast.spec.types import Task
 
 MEAN = "mean"

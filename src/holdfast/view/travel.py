@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.journal import Cursor, Entry, Reader
+from holdfast.journal import START, Cursor, Entry, Reader
 from holdfast.state import Life
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h
@@ -114,3 +114,18 @@ def travel_form(ref: RunRef, stops: Iterable[Stop], links: Links, part: str = ""
         id="travel",
         open=ref.at is not None,
     )
+
+
+def format_cursor(cursor: Cursor) -> str:
+    return f"{cursor.n}.{cursor.segment}.{cursor.offset}.{cursor.x}"
+
+
+def parse_cursor(text: str) -> Cursor | None:
+    """None for an empty text, and for one that no stream has sent."""
+    n, _, rest = text.partition(".")
+    segment, _, rest = rest.partition(".")
+    offset, _, checksum = rest.partition(".")
+    numbers = all(part.isascii() and part.isdigit() and len(part) < 20 for part in (n, segment, offset))
+    if not numbers or not checksum.isalnum():
+        return START if text.startswith("0.") else None
+    return Cursor(int(segment), int(offset), int(n), checksum)

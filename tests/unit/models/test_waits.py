@@ -3,7 +3,8 @@
 import asyncio
 
 from holdfast.models import ModelCall
-from holdfast.models.pacing.stopwatch import Held, Stopwatch
+from holdfast.models.call import Held
+from holdfast.models.pacing.stopwatch import Stopwatch
 from holdfast.records.samples import Answer, Sample
 from holdfast.solve import AttemptResources, Context, ModelHandle, Scope, Steps
 from tests.unit.solve.stage import MemoryJournal, run

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.solve.tools.mcp import servers_in
+from holdfast.solve.mcp import servers_in
 
 
 @pytest.mark.parametrize(

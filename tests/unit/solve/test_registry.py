@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
+from holdfast.solve.mcp import read_server
 from holdfast.solve.registry import find_function
-from holdfast.solve.tools.mcp import read_server
 
 
 def test_a_module_that_was_edited_and_imported_again_is_found_as_it_is_now(

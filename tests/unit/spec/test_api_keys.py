@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.spec import build_spec
+from holdfast.spec.messages import find_warnings
 from holdfast.spec.providers import missing_keys
-from holdfast.spec.source.messages import find_warnings
 
 OWN = "http://127.0.0.1:8000/v1"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.spec import build_spec
-from holdfast.spec.source.messages import find_warnings
+from holdfast.spec.messages import find_warnings
 
 
 def doubted(task: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **fields: Any) -> list[str]:

@@ -336,7 +336,7 @@ def _installed(kind: str, group: str, example: Callable[[str], str]) -> Iterator
 def _commands() -> Iterator[Topic]:
     import typer.main
 
-    from holdfast.cli.main import app
+    from holdfast.cli.app import app  # `cli.main` has added every command to it
 
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():

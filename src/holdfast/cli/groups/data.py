@@ -1,5 +1,6 @@
 """Data in and out: `export`, `init`, `info`, `schema`, `check`."""
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -14,8 +15,19 @@ from holdfast.cli.app import (
     Specs,
     StoreToRead,
     complete_format,
-    complete_topic,
 )
+
+
+def _complete_topic(incomplete: str) -> list[tuple[str, str]]:
+    """The names and kinds that `info` describes."""
+    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
+        from holdfast.cli.commands.info import KINDS, topics
+
+        named = dict.fromkeys(KINDS, "a kind of names")
+        for each in topics():
+            named.setdefault(each.name, each.kind)
+        return [each for each in named.items() if each[0].startswith(incomplete)]
+    return []
 
 
 def export(
@@ -94,7 +106,7 @@ def info(
         typer.Argument(
             metavar="NAME",
             help="A name, or a kind of names: scorers. Default: list all names.",
-            autocompletion=complete_topic,
+            autocompletion=_complete_topic,
         ),
     ] = None,
     as_json: Json = False,

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import JournalError, describe_error
 from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
-from holdfast.models.pacing.stopwatch import InJob
+from holdfast.models.call import InJob
 from holdfast.models.provider import AskFailedError, ModelError, Request
 from holdfast.records import Answer, BatchJob, Failure, StepId, draft
 

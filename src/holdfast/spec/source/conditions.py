@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.spec.source.messages import kind_of, nearest
+from holdfast.spec.messages import kind_of, nearest
 
 WHEN = "when"
 _EXPECTED = "expected a mapping of swept fields to values, or a list of such mappings"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.spec.source.messages import kind_of, nearest_file
+from holdfast.spec.messages import kind_of, nearest_file
 from holdfast.spec.source.origins import Origins
 from holdfast.spec.source.text import TEXT_BYTES_MAX, parse_yaml
 

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import FormatError, SpecError
+from holdfast.spec.messages import explain_all, kind_of, nearest
 from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
 from holdfast.spec.source.conditions import KeptCombinations
 from holdfast.spec.source.includes import INCLUDE, SpecFile, read_spec
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
-from holdfast.spec.source.messages import explain_all, kind_of, nearest
 from holdfast.spec.source.origins import Origins
 from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values, take_whens
 from holdfast.spec.source.text import assign, split_assignment, substitute

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
+from holdfast.spec.messages import kind_of
 from holdfast.spec.source.conditions import WHEN, Choice, Conditions, KeptCombinations
-from holdfast.spec.source.messages import kind_of
 
 _TEXTS = ("system", "prompt")
 _PARAMS = (

@@ -25,8 +25,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.sources import Durability, NotFoundError, RunRef, Sources, ViewedRun
-from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
-from holdfast.view.web.events import format_cursor, parse_cursor
+from holdfast.view.travel import Stop, format_cursor, parse_cursor, ref_of, stops_of, travel_form
 
 _SAMPLES = 50
 _SCANNED_MAX = 50_000

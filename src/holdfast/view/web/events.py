@@ -17,10 +17,11 @@ import msgspec
 from aiohttp import web
 
 from holdfast.errors import HoldfastError, StaleCursorError
-from holdfast.journal import START, Cursor, Damage, Reader, journal_folder
+from holdfast.journal import Cursor, Damage, Reader, journal_folder
 from holdfast.runs import RunLocation
 from holdfast.state import stamp_of, standing_of
 from holdfast.view.sources import RunRef, Sources
+from holdfast.view.travel import format_cursor, parse_cursor
 
 _EVERY_SECONDS = 1.0
 _QUIET_SECONDS = 15.0
@@ -197,18 +198,3 @@ def read_event(folder: str, cursor: Cursor, live: bool, last: int | None = None)
 
 def _entries(reader: Reader) -> Iterator[Any]:
     return (each for each in reader.read(live=True) if not isinstance(each, Damage) and not each.is_copy)
-
-
-def format_cursor(cursor: Cursor) -> str:
-    return f"{cursor.n}.{cursor.segment}.{cursor.offset}.{cursor.x}"
-
-
-def parse_cursor(text: str) -> Cursor | None:
-    """None for an empty text, and for one that no stream has sent."""
-    n, _, rest = text.partition(".")
-    segment, _, rest = rest.partition(".")
-    offset, _, checksum = rest.partition(".")
-    numbers = all(part.isascii() and part.isdigit() and len(part) < 20 for part in (n, segment, offset))
-    if not numbers or not checksum.isalnum():
-        return START if text.startswith("0.") else None
-    return Cursor(int(segment), int(offset), int(n), checksum)

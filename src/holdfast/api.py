@@ -40,9 +40,9 @@ from holdfast.runs import (
     select_runs,
 )
 from holdfast.runs.execution.progress import observer
-from holdfast.runs.mirror import recovery
-from holdfast.runs.mirror.recoverable import Recoverable, damage_of, list_recoverable
-from holdfast.runs.mirror.recovery import Recovered
+from holdfast.runs.maintenance import recovery
+from holdfast.runs.maintenance.recoverable import Recoverable, damage_of, list_recoverable
+from holdfast.runs.maintenance.recovery import Recovered
 from holdfast.score import Scorer
 from holdfast.solve import Solve
 from holdfast.spec import Selection, base_of, build_spec, read_spec, select

@@ -17,7 +17,7 @@ import yaml
 from holdfast.journal import Lock
 from holdfast.runs import find_run
 from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.store import retention
+from holdfast.runs.maintenance import retention
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.caches import catalogue_file, index_file
 from tests.e2e.commands import Done, call, exported, finish, run, shown, start, sums, wait_until, write_rows, write_spec

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.journal.object_store import StoredObjects, open_objects
-from holdfast.runs.mirror.recoverable import list_recoverable
+from holdfast.runs.maintenance.recoverable import list_recoverable
 from tests.e2e.commands import call, exported, finish, run, shown, snapshot, start, wait_until, write_spec
 from tests.journals import flipped, frames_of
 from tests.stores import Bucket

@@ -231,7 +231,7 @@ KILLER = str(Path(__file__).with_name("child_killed_at.py"))
 RECOVERIES = {"a mirror": (), "a copy": (), "a mirror, without events": ("--no-events",)}
 RECOVERY_MOMENTS = {
     "before it has its name": ("holdfast.runs.mirror.claim", "forget_removal"),
-    "when it has its name": ("holdfast.runs.mirror.recovery", "Recovered"),
+    "when it has its name": ("holdfast.runs.maintenance.recovery", "Recovered"),
     "when it is done": ("holdfast.cli.commands.maintenance", "print_json"),
 }
 

@@ -235,9 +235,9 @@ def test_an_experiment_with_the_name_of_the_configuration_is_an_experiment(tmp_p
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("holdfast.runs.store.retention", "Lock"),
-        ("holdfast.runs.store.retention", "hide_folder"),
-        ("holdfast.runs.store.retention", "remove_note"),
+        ("holdfast.runs.maintenance.retention", "Lock"),
+        ("holdfast.runs.maintenance.retention", "hide_folder"),
+        ("holdfast.runs.maintenance.retention", "remove_note"),
         ("shutil", "rmtree"),
         ("os", "unlink"),
         ("os", "rmdir"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runs.execution import provenance
-from holdfast.runs.execution.provenance import describe_commit
+from holdfast.runs.store import provenance
+from holdfast.runs.store.provenance import describe_commit
 
 MARKER = "started"
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     )
     from holdfast.runs.execution.preparation import Given, check, check_startable
     from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, watch_progress
-    from holdfast.runs.execution.provenance import SpecVersion
     from holdfast.runs.execution.session import Observe, RunOutcome
     from holdfast.runs.export import Export, lines_to_export, select_lines
+    from holdfast.runs.maintenance.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.overrides import (
         Overrides,
         assignments,
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     )
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.scoring import ScoreRequest
-    from holdfast.runs.selection import RunFilter, select_runs
-    from holdfast.runs.store.configuration import RetentionRule, configuration_path, name_option, read_policies
+    from holdfast.runs.selection import RunFilter, list_runs, select_runs
     from holdfast.runs.store.lookup import RunLocation, default_store, find_run
-    from holdfast.runs.summary import EvaluationLine, RunSummary, list_runs
+    from holdfast.runs.store.provenance import SpecVersion
+    from holdfast.runs.summary import EvaluationLine, RunSummary
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
@@ -61,7 +61,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
             "execution.preparation": "Given check check_startable",
-            "execution.provenance": "SpecVersion",
+            "store.provenance": "SpecVersion",
             "execution.progress": "LiveDisplay PlainDisplay watch_progress",
             "execution.session": "Observe RunOutcome",
             "export": "Export lines_to_export select_lines",
@@ -69,10 +69,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "resolve_spec_file",
             "run": "Run open_run",
             "scoring": "ScoreRequest",
-            "selection": "RunFilter select_runs",
-            "store.configuration": "RetentionRule configuration_path name_option read_policies",
+            "selection": "RunFilter list_runs select_runs",
+            "maintenance.configuration": "RetentionRule configuration_path name_option read_policies",
             "store.lookup": "RunLocation default_store find_run",
-            "summary": "EvaluationLine RunSummary list_runs",
+            "summary": "EvaluationLine RunSummary",
         },
     )
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast import files
 from holdfast.errors import UsageError
 from holdfast.records import Draft, Note, RunResumed, ScoreGiven, draft
-from holdfast.runs.execution.provenance import collect_versions, describe_host
+from holdfast.runs.store.provenance import collect_versions, describe_host
 from holdfast.spec import Spec, change_spec, find_differences, read_stored_spec, spec_mapping
 from holdfast.state import Story
 from holdfast.version import __version__

@@ -65,8 +65,8 @@ from holdfast.report.formats.parquet import score_kinds
 from holdfast.report.profile import ProfileReport, model_profiles, profile_report
 from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions
-from holdfast.runs.execution.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.store.lookup import RunLocation, default_store
+from holdfast.runs.store.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.summary import (
     EvaluationLine,
     Observed,

@@ -5,7 +5,7 @@ usage: python -m tests.unit.runs.child_recover URL STORE
 
 import sys
 
-from holdfast.runs.mirror.recovery import RecoveryOptions, recover
+from holdfast.runs.maintenance.recovery import RecoveryOptions, recover
 from tests.unit.engine.child_many import peak_bytes
 
 

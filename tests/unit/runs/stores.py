@@ -14,7 +14,7 @@ from holdfast.models import ModelError, Request
 from holdfast.records import Segment, draft, line_of, seed_of
 from holdfast.records.line import FORMAT
 from holdfast.runs import RunLocation, RunSummary, execute, find_run, list_runs, new_run_location
-from holdfast.runs.store.doctor import Finding, examine, fix
+from holdfast.runs.maintenance.doctor import Finding, examine, fix
 from tests.journals import unpacked
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 

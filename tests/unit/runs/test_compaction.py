@@ -28,7 +28,7 @@ from holdfast.records.facts import (
     Timing,
 )
 from holdfast.records.samples import Answer, Usage
-from holdfast.runs.compaction import condense
+from holdfast.runs.maintenance.compaction import condense
 from holdfast.state import Index, Story
 from tests.e2e.commands import call
 from tests.journals import QUICK, UID, Ticks, hooks
@@ -104,7 +104,7 @@ def test_dying_while_it_is_made_leaves_the_run_as_it_was(kept: Kept, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runs.compaction.seal", die)
+        patch.setattr("holdfast.runs.maintenance.compaction.seal", die)
         with pytest.raises(KeyboardInterrupt):
             condense(str(kept.journal.parent))
     assert records(kept.journal) == before

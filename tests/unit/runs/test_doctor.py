@@ -18,7 +18,7 @@ from holdfast.journal.ownership.lease import Holder, this_process
 from holdfast.journal.start_copy import START_FILE
 from holdfast.runs import RunLocation, execute, extend, find_run, new_run_location
 from holdfast.runs.fork import remove_leftovers
-from holdfast.runs.store.doctor import examine, fix
+from holdfast.runs.maintenance.doctor import examine, fix
 from holdfast.state import Index
 from tests.caches import index_file
 from tests.e2e.commands import call

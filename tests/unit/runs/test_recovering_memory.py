@@ -14,8 +14,8 @@ from holdfast.journal.object_store import open_objects
 from holdfast.plan.files import LineFile, data_path, plan_path
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Cell, RunStarted
-from holdfast.runs.execution.provenance import write_spec_file
 from holdfast.runs.store.lookup import RunLocation
+from holdfast.runs.store.provenance import write_spec_file
 from holdfast.spec import build_spec, spec_mapping
 from tests.journals import QUICK, UID, open_journal, plain_numbers
 from tests.unit.state.stories import ended, finished, fold_of, key, score, scoring, step

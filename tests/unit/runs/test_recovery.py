@@ -17,9 +17,9 @@ from holdfast.journal.mirror.restore import Restored
 from holdfast.journal.object_store import open_objects
 from holdfast.journal.ownership.claims import Beat, Claim, read_beat, take_epoch, write_beat
 from holdfast.journal.ownership.lease import Holder, Lease
+from holdfast.runs.maintenance.recoverable import list_recoverable
+from holdfast.runs.maintenance.recovery import Recovered, RecoveryOptions, recover
 from holdfast.runs.mirror.claim import claim_run, hidden_folder, last_beat, restore_from_mirror, restore_whole
-from holdfast.runs.mirror.recoverable import list_recoverable
-from holdfast.runs.mirror.recovery import Recovered, RecoveryOptions, recover
 from holdfast.runs.store.lookup import RunLocation, find_run, hide_folder, run_location
 from holdfast.spec import Mirror
 from tests.e2e.commands import call, write_spec
@@ -263,7 +263,7 @@ def test_a_folder_that_is_half_removed_is_removed_by_the_same_call(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runs.mirror.recovery.hide_folder", hide_and_die)
+        patch.setattr("holdfast.runs.maintenance.recovery.hide_folder", hide_and_die)
         with pytest.raises(KeyboardInterrupt):
             recover(old, wanted)
     assert len(os.listdir(os.path.dirname(old))) == 1

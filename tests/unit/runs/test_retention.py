@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.cli.commands.control import tag_run
 from holdfast.errors import HeldError, HoldfastError, UsageError
 from holdfast.runs import RunLocation, RunSummary
-from holdfast.runs.store.retention import REMOVABLE, RemovalCandidate, RetentionPolicy, chosen, named, remove
+from holdfast.runs.maintenance.retention import REMOVABLE, RemovalCandidate, RetentionPolicy, chosen, named, remove
 from holdfast.runs.summary import WaitingJob
 from tests.unit.engine.runs import Asked, given, go, rows
 from tests.unit.runs.stores import (
@@ -90,7 +90,7 @@ def store_of(runs: list[Made]) -> Iterator[str]:
             journal.mkdir(parents=True)
             with open(journal / "000001.jsonl", "wb") as file:
                 file.truncate(each.bytes)
-        patch.setattr("holdfast.runs.store.retention.Run", Look)
+        patch.setattr("holdfast.runs.maintenance.retention.Run", Look)
         yield store
 
 

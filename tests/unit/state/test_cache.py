@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.state.cache as cache_module
-from holdfast.runs.store.retention import remove_stale_entries
+from holdfast.runs.maintenance.retention import remove_stale_entries
 from holdfast.state import Catalogue, Index
 from holdfast.state.cache import kind_folder, make_room, remove_entry
 from tests.caches import catalogue_file, index_file

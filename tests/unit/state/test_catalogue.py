@@ -48,7 +48,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def fresh(store: Path) -> list[RunSummary]:
     """What is said without a catalogue."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.runs.summary.Catalogue", NoCatalogue)
+        patch.setattr("holdfast.runs.selection.Catalogue", NoCatalogue)
         return list(list_runs(str(store)))
 
 
@@ -283,7 +283,7 @@ def test_a_run_that_goes_away_while_it_is_listed_does_not_hide_the_others(
             shutil.rmtree(folder)
         return stamp_of(folder)
 
-    monkeypatch.setattr("holdfast.runs.summary.stamp_of", gone)
+    monkeypatch.setattr("holdfast.runs.selection.stamp_of", gone)
     assert sorted(listed(tmp_path)) == ["a", "c"]
 
 

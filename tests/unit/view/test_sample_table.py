@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.report import ExportLine
-from holdfast.runs.store.retention import remove_stale_entries
+from holdfast.runs.maintenance.retention import remove_stale_entries
 from holdfast.score import as_number
 from holdfast.state import AnswerRow, make_room
 from holdfast.view.page import PageRequest

@@ -23,13 +23,11 @@ from holdfast.runs import (
     name_option,
     read_policies,
 )
-from holdfast.runs.mirror.recoverable import damage_of, list_recoverable
-from holdfast.runs.mirror.recovery import RecoveryOptions, recover
-from holdfast.runs.mirror.remote import find_in_mirror
-from holdfast.runs.store.doctor import examine
-from holdfast.runs.store.doctor import fix as fix_finding
-from holdfast.runs.store.lookup import finish_removals, folders_in
-from holdfast.runs.store.retention import (
+from holdfast.runs.maintenance.doctor import examine
+from holdfast.runs.maintenance.doctor import fix as fix_finding
+from holdfast.runs.maintenance.recoverable import damage_of, list_recoverable
+from holdfast.runs.maintenance.recovery import RecoveryOptions, recover
+from holdfast.runs.maintenance.retention import (
     RemovalCandidate,
     chosen,
     named,
@@ -38,6 +36,8 @@ from holdfast.runs.store.retention import (
     select_in_mirror,
     with_mirror,
 )
+from holdfast.runs.mirror.remote import find_in_mirror
+from holdfast.runs.store.lookup import finish_removals, folders_in
 from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 
 _DIFFERENCES_SHOWN = 50

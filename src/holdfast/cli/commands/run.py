@@ -49,7 +49,7 @@ from holdfast.runs import (
 from holdfast.runs.execution.resume import read_story, stored_spec
 from holdfast.runs.execution.session import is_too_many
 from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
-from holdfast.runs.mirror.recovery import check_mirror, restore_into
+from holdfast.runs.maintenance.recovery import check_mirror, restore_into
 from holdfast.runs.store.lookup import newest_runs, suggest_resume_command
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of

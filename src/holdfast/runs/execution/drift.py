@@ -25,9 +25,9 @@ from holdfast.plan import (
 )
 from holdfast.records import Cell, Change, without_shapes
 from holdfast.runs.execution.preparation import Given, Prepared, prefix_errors
-from holdfast.runs.execution.provenance import check_spec_file
 from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
+from holdfast.runs.store.provenance import check_spec_file
 from holdfast.spec import Model, Spec, changes_beyond_extension, find_differences, refused_changes
 from holdfast.state import CheckedFiles, Fold
 

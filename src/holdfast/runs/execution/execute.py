@@ -29,12 +29,12 @@ from holdfast.records import Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.drift import Retry
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
-from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
 from holdfast.runs.execution.resume import Reading, Resumption, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import claim_run, restore_from_mirror
 from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunLocation, make_run_id, run_location
+from holdfast.runs.store.provenance import collect_versions, describe_host, write_spec_file
 from holdfast.runs.store.trust import executed_by, remember
 from holdfast.spec import spec_mapping
 from holdfast.version import __version__

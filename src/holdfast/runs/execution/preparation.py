@@ -15,7 +15,6 @@ import contextlib
 import functools
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,6 +28,7 @@ from holdfast.models import Listing, ModelError, describe_models, identity_of, o
 from holdfast.plan import PreparedTask, Rows, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
+from holdfast.runs.store.trust import references_of
 from holdfast.score import KINDS, Scorer, ScorerError, identity, mixed_scales, resolve
 from holdfast.spec import (
     Counts,
@@ -338,9 +338,6 @@ async def _check_server(place: str, model: Model, seconds: float) -> ServerCheck
     return ServerCheck(place, model.name, doubt=f"{place}.model: the server does not list {model.model!r}; {hint}")
 
 
-_REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-
-
 def find_modules_beside(path: str, spec: Spec, included: Sequence[str] = ()) -> None:
     """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. `included`: the files
     that it includes. SpecError if another module shadows one that the spec refers to.
@@ -364,25 +361,6 @@ def _module_in(folder: str, name: str) -> str:
     """The file of a module in a folder; empty if there is none."""
     files = (os.path.join(folder, file) for file in (f"{name}.py", f"{name}/__init__.py"))
     return next(filter(os.path.isfile, files), "")
-
-
-def references_of(spec: Spec) -> list[str]:
-    """Every `module:function` in a spec: solvers, tools, scorers, extractors, providers."""
-    parts = [[task.solver, task.scorers] for task in spec.tasks]
-    models = [[model.provider, model.options] for model in placed_models(spec).values()]
-    return list(dict.fromkeys(_references([*parts, *models])))
-
-
-def _references(value: Any) -> Iterator[str]:
-    """References at any depth of nested arguments."""
-    if isinstance(value, str):
-        if _REFERENCE.fullmatch(value):
-            yield value
-    elif isinstance(value, Mapping):
-        yield from _references([*value.keys(), *value.values()])
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _references(each)
 
 
 def _refuse_shadowed(reference: str, name: str, own: str) -> None:

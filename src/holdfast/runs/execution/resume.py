@@ -56,15 +56,15 @@ from holdfast.runs.execution.preparation import (
     refuse_mixed_scales,
     scorer_identities,
 )
-from holdfast.runs.execution.provenance import (
+from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
+from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
+from holdfast.runs.store.lookup import RunLocation
+from holdfast.runs.store.provenance import (
     collect_versions,
     describe_host,
     is_spec_file_current,
     write_spec_file,
 )
-from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
-from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
-from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import (
     Mirror,
     Spec,

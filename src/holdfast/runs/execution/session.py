@@ -23,9 +23,9 @@ from holdfast.records import GivenModel, RunEnded, ScoringStarted, draft
 from holdfast.runs.control import ControlRequest, make_control_record, pending_requests, tune_spec, write_control_reply
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Prepared
-from holdfast.runs.execution.provenance import write_spec_file
 from holdfast.runs.mirror.claim import Claimed, Watermark
 from holdfast.runs.store.lookup import RunLocation
+from holdfast.runs.store.provenance import write_spec_file
 from holdfast.spec import Spec
 from holdfast.state import Fold
 

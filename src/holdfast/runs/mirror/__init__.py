@@ -1,1 +1,1 @@
-"""Runs and their mirrors: claiming a mirrored run, reading it from another machine, recovering it."""
+"""Runs and their mirrors: claiming a mirrored run, and reading it from another machine."""

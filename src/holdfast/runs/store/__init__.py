@@ -1,1 +1,1 @@
-"""The runs of a store: lookup, damage reports, trust, `doctor` and removal."""
+"""The runs of a store: lookup, damage reports, provenance and trust."""

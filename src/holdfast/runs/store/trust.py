@@ -24,7 +24,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.files import open_own_file
-from holdfast.runs.execution.preparation import references_of
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS as BUILT_IN_SCORERS
 from holdfast.solve.mcp import servers_in
@@ -32,6 +31,7 @@ from holdfast.solve.registry import SOLVERS as BUILT_IN_SOLVERS
 from holdfast.spec import Spec, key_variables, placed_models, variables_in
 
 OPTION = "--trust"
+_REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _FILE = "runs"
 _LIST_BYTES_MAX = 64 << 20
 _SHOWN_CHARACTERS = 500
@@ -107,6 +107,25 @@ def executed_by(spec: Spec, source: str, included: Sequence[str] = ()) -> Execut
         files += task.sandbox.files.values() if task.sandbox is not None else []
     distinct = map(_distinct, (commands, sent, files, more))
     return Executed(_distinct(code), folder, *distinct)
+
+
+def references_of(spec: Spec) -> list[str]:
+    """Every `module:function` in a spec: solvers, tools, scorers, extractors, providers."""
+    parts = [[task.solver, task.scorers] for task in spec.tasks]
+    models = [[model.provider, model.options] for model in placed_models(spec).values()]
+    return list(dict.fromkeys(_references([*parts, *models])))
+
+
+def _references(value: Any) -> Iterator[str]:
+    """References at any depth of nested arguments."""
+    if isinstance(value, str):
+        if _REFERENCE.fullmatch(value):
+            yield value
+    elif isinstance(value, Mapping):
+        yield from _references([*value.keys(), *value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _references(each)
 
 
 def require_trust(place: RunLocation, uid: str, executed: Executed, *, given: bool) -> None:

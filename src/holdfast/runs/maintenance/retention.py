@@ -34,8 +34,8 @@ from holdfast.journal import (
     removed_run,
     uid_of,
 )
+from holdfast.runs.maintenance.recovery import remove_note
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
-from holdfast.runs.mirror.recovery import remove_note
 from holdfast.runs.mirror.remote import only_run
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in

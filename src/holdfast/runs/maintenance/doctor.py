@@ -17,17 +17,17 @@ from holdfast import files
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock, find_links, unrecorded
 from holdfast.plan import RESTORE, Flaw, originals
-from holdfast.runs.execution.provenance import (
+from holdfast.runs.execution.resume import read_fold
+from holdfast.runs.fork import is_abandoned, remove_leftovers
+from holdfast.runs.run import Run
+from holdfast.runs.store.lookup import RunLocation, folders_in, remove_hidden
+from holdfast.runs.store.provenance import (
     SPEC_FILE,
     check_spec_file,
     find_loss,
     is_spec_file_current,
     write_spec_file,
 )
-from holdfast.runs.execution.resume import read_fold
-from holdfast.runs.fork import is_abandoned, remove_leftovers
-from holdfast.runs.run import Run
-from holdfast.runs.store.lookup import RunLocation, folders_in, remove_hidden
 from holdfast.state import Fold, is_held
 
 _FREE_BYTES_MIN = 1 << 30

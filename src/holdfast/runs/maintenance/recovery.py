@@ -44,9 +44,8 @@ from holdfast.journal import (
 )
 from holdfast.plan import find_problem, originals
 from holdfast.report import counted
-from holdfast.runs.compaction import condense
-from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold
+from holdfast.runs.maintenance.compaction import condense
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.remote import CountingSource, TransferProgress, only_run
 from holdfast.runs.store.lookup import (
@@ -57,6 +56,7 @@ from holdfast.runs.store.lookup import (
     remove_hidden,
     run_location,
 )
+from holdfast.runs.store.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.verification import check_content
 from holdfast.spec import Mirror
 from holdfast.state import Fold, is_held

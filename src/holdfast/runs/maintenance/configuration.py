@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.errors import SpecError, UsageError
-from holdfast.runs.store.retention import REMOVABLE, RetentionPolicy
+from holdfast.runs.maintenance.retention import REMOVABLE, RetentionPolicy
 from holdfast.spec import TEXT_BYTES_MAX, nearest, parse_yaml
 
 CONFIGURATION_FILE = "store.yaml"

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal import PIECES, Beat, StoredObjects, is_url, last_number, open_objects, parse_piece
 from holdfast.runs.execution.resume import read_fold
+from holdfast.runs.maintenance.recovery import begun_count
 from holdfast.runs.mirror.claim import read_mirror_status
-from holdfast.runs.mirror.recovery import begun_count
 from holdfast.runs.mirror.remote import fetch_journal, mirrored_runs
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import describe_unreadable

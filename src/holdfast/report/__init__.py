@@ -73,19 +73,9 @@ if TYPE_CHECKING:
     from holdfast.report.examples import survey_answers
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
-    from holdfast.report.formats.html import RunOrigin, RunPage, shown_keys
-    from holdfast.report.formats.lines import (
-        EventLine,
-        ExportLine,
-        ScoreLine,
-        conversation_of,
-        export_lines,
-        score_lines,
-        with_events,
-        write_csv,
-        write_jsonl,
-    )
+    from holdfast.report.formats.json_csv import write_csv, write_jsonl
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
+    from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
     from holdfast.report.lineage import (
         LifeReport,
         LineageReport,
@@ -93,6 +83,15 @@ if TYPE_CHECKING:
         changed_fields,
         lineage_report,
         lineage_sentences,
+    )
+    from holdfast.report.lines import (
+        EventLine,
+        ExportLine,
+        ScoreLine,
+        conversation_of,
+        export_lines,
+        score_lines,
+        with_events,
     )
     from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
     from holdfast.report.progress.lines import ProgressLayout, note_lines, plain_line
@@ -184,12 +183,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "examples": "survey_answers",
             "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
-            "formats.html": "RunOrigin RunPage shown_keys",
+            "formats.run_page": "RunOrigin RunPage shown_keys",
             "formats.frames": "Table cost_table field_table sample_table score_table",
-            "formats.lines": (
-                "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events write_csv "
-                "write_jsonl"
-            ),
+            "formats.json_csv": "write_csv write_jsonl",
+            "lines": "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events",
             "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
             "profile": "PHASES ProfileReport profile_lines profile_report",
             "progress.lines": "ProgressLayout note_lines plain_line",

@@ -21,11 +21,10 @@ import xxhash
 from holdfast.journal import Reader
 from holdfast.records import Cell, Key, parse_key
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.formats.plots import Curve, Latency, latency_of, pass_curve
 from holdfast.report.text import shortened, without_scorer_name
 from holdfast.score import as_number
 from holdfast.state import AnswerRow, Index, ScoreRow, recorded_answer
-from holdfast.stats import Scale
+from holdfast.stats import Scale, pass_at_k, quantile
 
 RIGHT, WRONG, HIGHEST, LOWEST, ANSWERED = "right", "wrong", "highest", "lowest", "answered"
 OUTCOMES = (RIGHT, WRONG, HIGHEST, LOWEST, ANSWERED)
@@ -36,6 +35,7 @@ _TEXT_MAX = 3_000
 _END_MAX = 500
 _REASON_MAX = 500
 _SCORES_MAX = 8
+_CURVE_MAX = 1_000
 
 _Ranked = tuple[float, int, int]
 """The place of an answer among the examples of its outcome: by score, then by the draw. Its ordinal."""
@@ -68,6 +68,26 @@ class ExampleGroup(msgspec.Struct, frozen=True):
     outcome: str
     total: int
     answers: tuple[ExampleAnswer, ...]
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """The mean pass@k of one cell for k = 1, 2, …"""
+
+    label: str
+    scorer: str
+    values: tuple[float, ...]
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Quantiles of the seconds per answer of one cell, replayed steps included."""
+
+    label: str
+    p5: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    p99: float
 
 
 class AnswerSurvey(msgspec.Struct, frozen=True):
@@ -229,3 +249,18 @@ class _ExampleReader:
         scale = self._scales.get((key.task, row.scorer))
         value = shortened(row.value, _REASON_MAX) if isinstance(row.value, str) else row.value
         return GivenScore(row.scorer, value, shortened(row.reason, _REASON_MAX), failure, scale)
+
+
+def pass_curve(samples: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The mean pass@k for k = 1, 2, …; empty if a sample has one answer only, or scores are not right or wrong."""
+    fewest = min(map(len, samples), default=0)
+    if fewest < 2 or any(value not in (0, 1) for values in samples for value in values):
+        return ()
+    # Over the same samples for every k; otherwise the curve could fall.
+    ks = range(1, min(fewest, _CURVE_MAX) + 1)
+    return tuple(sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples) for k in ks)
+
+
+def latency_of(label: str, seconds: Iterable[float]) -> Latency:
+    ordered = sorted(seconds)
+    return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))

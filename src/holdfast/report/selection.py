@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.plan import DataLine, find_data_line, find_planned_line, planned_line_at, planned_lines
 from holdfast.records import Cell, Row, parse_key
-from holdfast.report.formats.lines import ExportLine
+from holdfast.report.lines import ExportLine
 from holdfast.score import as_number
 
 

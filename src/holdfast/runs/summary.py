@@ -1,4 +1,4 @@
-"""Summarizes one run; reads only. `RunSummary` is the output of `show --json`, made from an index that is up to date."""
+"""Summarizes one run; reads only. `RunSummary` is the output of `show --json`, made from an index that is current."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

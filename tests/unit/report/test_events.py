@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Message, Sample
-from holdfast.report.formats.lines import EventLine
+from holdfast.report.lines import EventLine
 from holdfast.runs import Run
 from holdfast.solve import Context, tool
 from holdfast.state import index_pages

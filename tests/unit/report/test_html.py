@@ -13,9 +13,9 @@ from holdfast.records.samples import Usage
 from holdfast.report import CellReport, Comparison, ComparisonResult, Example, RunReport, ScorerReport, Side
 from holdfast.report.cells import Agreement
 from holdfast.report.costs import Cost, CostLine
-from holdfast.report.examples import AnswerSurvey, ExampleAnswer, ExampleGroup, GivenScore
-from holdfast.report.formats.html import RunOrigin, RunPage, html_page, shown_keys
-from holdfast.report.formats.plots import Curve, Latency
+from holdfast.report.examples import AnswerSurvey, Curve, ExampleAnswer, ExampleGroup, GivenScore, Latency
+from holdfast.report.formats.html import html_page
+from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
 from holdfast.report.questions import Question
 from holdfast.report.reduction import Reduced
 from holdfast.stats import BOOL, Scale, Summary

@@ -10,7 +10,8 @@ from holdfast.errors import UsageError
 from holdfast.records.samples import Usage
 from holdfast.report import CellReport, ExportLine, RunReport, ScorerReport
 from holdfast.report.costs import Cost
-from holdfast.report.formats.plots import Curve, Latency, PlotData, Point, collect_plot_data, draw
+from holdfast.report.examples import Curve, Latency
+from holdfast.report.formats.plots import PlotData, Point, collect_plot_data, draw
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE, line
 

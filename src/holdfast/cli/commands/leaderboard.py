@@ -22,7 +22,7 @@ from holdfast.report import (
     pairwise_methods,
 )
 from holdfast.report.compare.leaderboard import Ranked
-from holdfast.report.formats.lines import escape_formula
+from holdfast.report.formats.json_csv import escape_formula
 from holdfast.report.formats.markdown import markdown_table
 from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest

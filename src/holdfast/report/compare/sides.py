@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
-from holdfast.report.formats.lines import ExportLine, KeyScores, key_scores
+from holdfast.report.lines import ExportLine, KeyScores, key_scores
 from holdfast.report.reduction import group_columns, member_of, reduced_scale, summarise_values, with_counts
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction

@@ -18,8 +18,8 @@ import msgspec
 if TYPE_CHECKING:
     from holdfast.report.cells import RunReport
     from holdfast.report.compare.results import ComparisonResult
-    from holdfast.report.formats.html import RunPage
-    from holdfast.report.formats.lines import ExportLine
+    from holdfast.report.formats.run_page import RunPage
+    from holdfast.report.lines import ExportLine
 
 Kind = Literal["export", "report"]
 
@@ -74,15 +74,15 @@ class ReportSource(msgspec.Struct, frozen=True):
 
 
 FORMATS = (
-    OutputFormat("jsonl", "export", ".jsonl", "lines:export_jsonl", "json", has_events=True),
-    OutputFormat("csv", "export", ".csv", "lines:export_csv"),
+    OutputFormat("jsonl", "export", ".jsonl", "json_csv:export_jsonl", "json", has_events=True),
+    OutputFormat("csv", "export", ".csv", "json_csv:export_csv"),
     OutputFormat("parquet", "export", ".parquet", "parquet:export_parquet", extra="parquet", is_text=False),
     OutputFormat("table", "report", "", ""),
     OutputFormat("markdown", "report", ".md", "markdown:report_markdown", alias="md"),
     OutputFormat("latex", "report", ".tex", "latex:report_latex", alias="tex"),
     OutputFormat("html", "report", ".html", "html:report_html", "xml"),
     OutputFormat("junit", "report", ".xml", "junit:report_junit", "xml", single_run=True),
-    OutputFormat("json", "report", ".json", "lines:report_json", "json"),
+    OutputFormat("json", "report", ".json", "json_csv:report_json", "json"),
 )
 
 

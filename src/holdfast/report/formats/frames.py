@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.report.costs import CostLine
-from holdfast.report.formats.lines import (
+from holdfast.report.formats.json_csv import (
     ASKED,
-    ExportLine,
-    ScoreLine,
     asked_cells,
     listed,
     row_column,
     score_column,
 )
+from holdfast.report.lines import ExportLine, ScoreLine
 from holdfast.report.text import first_line
 
 if TYPE_CHECKING:

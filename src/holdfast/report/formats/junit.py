@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from holdfast.printable import clean
 from holdfast.report.formats import ReportSource
-from holdfast.report.formats.lines import ExportLine
+from holdfast.report.lines import ExportLine
 from holdfast.report.questions import readable_input, value_text
 from holdfast.report.selection import is_wrong
 from holdfast.report.tables import marked_lines, partial_lines, reading_lines

@@ -11,7 +11,8 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.report.formats import ExportSource
-from holdfast.report.formats.lines import ASKED, ExportLine, row_column, score_column
+from holdfast.report.formats.json_csv import ASKED, row_column, score_column
+from holdfast.report.lines import ExportLine
 from holdfast.report.questions import BOOL, INTEGER, NUMBER, TEXT, value_text
 from holdfast.state import Index
 

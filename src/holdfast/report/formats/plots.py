@@ -22,17 +22,15 @@ from holdfast.errors import UsageError
 from holdfast.report.cells import RunReport
 from holdfast.report.compare.comparison import Comparison, compare_sides
 from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
-from holdfast.report.formats.lines import ExportLine
+from holdfast.report.examples import Curve, Latency, latency_of, pass_curve
+from holdfast.report.lines import ExportLine
 from holdfast.report.text import counted, describe_methods, first_line, shortened
 from holdfast.spec import Reduction
-from holdfast.stats import Summary, pass_at_k, quantile
+from holdfast.stats import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-_CURVE_MAX = 1_000
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -42,26 +40,6 @@ class Point(msgspec.Struct, frozen=True):
     scorer: str
     summary: Summary
     dollars: float | None
-
-
-class Curve(msgspec.Struct, frozen=True):
-    """The mean pass@k of one cell for k = 1, 2, …"""
-
-    label: str
-    scorer: str
-    values: tuple[float, ...]
-
-
-class Latency(msgspec.Struct, frozen=True):
-    """Quantiles of the seconds per answer of one cell, replayed steps included."""
-
-    label: str
-    p5: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
-    p99: float
 
 
 class PlotData(msgspec.Struct, frozen=True):
@@ -130,21 +108,6 @@ def _curves(label: str, answers: SideAnswers) -> Iterator[Curve]:
         values = pass_curve(list(samples.values()))
         if values:
             yield Curve(label, measure.scorer, values)
-
-
-def pass_curve(samples: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean pass@k for k = 1, 2, …; empty if a sample has one answer only, or scores are not right or wrong."""
-    fewest = min(map(len, samples), default=0)
-    if fewest < 2 or any(value not in (0, 1) for values in samples for value in values):
-        return ()
-    # Over the same samples for every k; otherwise the curve could fall.
-    ks = range(1, min(fewest, _CURVE_MAX) + 1)
-    return tuple(sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples) for k in ks)
-
-
-def latency_of(label: str, seconds: Iterable[float]) -> Latency:
-    ordered = sorted(seconds)
-    return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))
 
 
 IMAGES = ("png", "svg")

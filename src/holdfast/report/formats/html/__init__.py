@@ -1,6 +1,5 @@
 """The HTML report: one file to send to a team, with results, figures, examples, failures, costs and provenance."""
 
-from holdfast.report.formats.html.content import RunOrigin, RunPage, shown_keys
 from holdfast.report.formats.html.page import html_page, report_html
 
-__all__ = ["RunOrigin", "RunPage", "html_page", "report_html", "shown_keys"]
+__all__ = ["html_page", "report_html"]

@@ -12,8 +12,8 @@ from holdfast.report.examples import (
     ExampleGroup,
     GivenScore,
 )
-from holdfast.report.formats.html.content import FailureCause, RunPage, failure_causes
 from holdfast.report.formats.html.elements import escaped, heading, pairs, passage
+from holdfast.report.formats.run_page import FailureCause, RunPage, failure_causes
 from holdfast.report.questions import UNKNOWN, readable_input, value_text
 from holdfast.report.text import counted
 

@@ -13,9 +13,9 @@ import msgspec
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
 from holdfast.report.compare.comparison import Comparison, derived_rows
 from holdfast.report.compare.sentences import is_in_points
-from holdfast.report.formats.html.content import run_names
+from holdfast.report.examples import Curve, Latency
 from holdfast.report.formats.html.elements import escaped
-from holdfast.report.formats.plots import Curve, Latency
+from holdfast.report.formats.run_page import run_names
 from holdfast.report.text import brief, counted, dollars
 from holdfast.stats import Scale, Summary
 

@@ -17,7 +17,6 @@ from holdfast.report.compare.sentences import common_model, comparison_method, c
 from holdfast.report.costs import unpriced_line
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.html.cards import example_cards, failure_cards
-from holdfast.report.formats.html.content import RunPage, run_names
 from holdfast.report.formats.html.elements import escaped, heading, notes, pairs, sentences, table
 from holdfast.report.formats.html.figures import (
     cost_figure,
@@ -27,6 +26,7 @@ from holdfast.report.formats.html.figures import (
     score_figures,
 )
 from holdfast.report.formats.html.style import STYLE
+from holdfast.report.formats.run_page import RunPage, run_names
 from holdfast.report.tables import (
     anomaly_lines,
     duration,

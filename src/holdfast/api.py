@@ -23,26 +23,28 @@ from holdfast.runs import (
     GateOptions,
     Given,
     Overrides,
+    Recoverable,
+    Recovered,
     Run,
     RunFilter,
     RunSummary,
     assignments,
     comparison_of,
+    damage_of,
     default_store,
     execute,
     gate_result_of,
     leaderboard_of,
+    list_recoverable,
     naming_parameters,
     new_run_location,
+    observer,
     open_run,
     resolve_spec_file,
     run_blocking,
     select_runs,
 )
-from holdfast.runs.execution.progress import observer
 from holdfast.runs.maintenance import recovery
-from holdfast.runs.maintenance.recoverable import Recoverable, damage_of, list_recoverable
-from holdfast.runs.maintenance.recovery import Recovered
 from holdfast.score import Scorer
 from holdfast.solve import Solve
 from holdfast.spec import Selection, base_of, build_spec, read_spec, select

@@ -41,7 +41,7 @@ def assert_score(
     no score, scorer failed) fail the test if there are more than `failed_max`; up to that number they count as wrong.
     """
     __tracebackhide__ = True
-    from holdfast.report.compare.gate import RequiredScore, shortcomings
+    from holdfast.report import RequiredScore, shortcomings
     from holdfast.runs import Run, default_store
     from holdfast.spec import Reduction
 

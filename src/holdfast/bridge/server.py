@@ -38,8 +38,7 @@ from holdfast.bridge.openai import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.records import LINE_BYTES_MAX, Message
-from holdfast.solve import LimitError, StepFailedError
-from holdfast.solve.resources import BridgeBackend, BridgeRequest
+from holdfast.solve import BridgeBackend, BridgeRequest, LimitError, StepFailedError
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError, UsageError
-from holdfast.runs import Given
-from holdfast.runs.execution.preparation import find_modules_beside
+from holdfast.runs import Given, find_modules_beside
 from holdfast.spec import Selection, build_spec, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"

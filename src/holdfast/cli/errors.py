@@ -18,8 +18,7 @@ from holdfast.errors import DiskError, DriftError, FencedError, HeldError, Holdf
 from holdfast.printable import one_line
 from holdfast.records import Change, without_shapes
 from holdfast.report import shortened
-from holdfast.runs import Given, RunLocation
-from holdfast.runs.execution.resume import read_story, stored_spec
+from holdfast.runs import Given, RunLocation, read_story, stored_spec
 from holdfast.spec import Selection, changes_beyond_extension, find_differences, spec_mapping
 
 _INDENT = len("  stored: ")

@@ -16,7 +16,7 @@ from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import CleanStream, clean, one_line, terminal_size
 
 if TYPE_CHECKING:
-    from holdfast.runs.summary import WaitingJob
+    from holdfast.runs import WaitingJob
 
 
 class CleanConsole(Console):

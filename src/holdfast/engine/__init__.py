@@ -18,8 +18,34 @@ do not move. `anomaly_scan` and `replay` serve other commands: looking for anoma
 recorded steps alone.
 """
 
+from holdfast.engine.anomaly_scan import AnomalyScan
+from holdfast.engine.budget import output_limit
 from holdfast.engine.engine import Engine, RunJob
+from holdfast.engine.failures import failure_of, is_ours, secrets_of
+from holdfast.engine.history import KeyTraces, LastAttempt
 from holdfast.engine.progress import ModelProgress, Progress
+from holdfast.engine.schedule import Ticket, Tickets
+from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for, sources_of
 from holdfast.engine.watchdog import Watchdog, WatchdogOptions
 
-__all__ = ["Engine", "ModelProgress", "Progress", "RunJob", "Watchdog", "WatchdogOptions"]
+__all__ = [
+    "AnomalyScan",
+    "AnswerToScore",
+    "Engine",
+    "KeyTraces",
+    "LastAttempt",
+    "ModelProgress",
+    "Progress",
+    "RunJob",
+    "Ticket",
+    "Tickets",
+    "Watchdog",
+    "WatchdogOptions",
+    "apply_scorer",
+    "batches_for",
+    "failure_of",
+    "is_ours",
+    "output_limit",
+    "secrets_of",
+    "sources_of",
+]

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.engine.attachments import Attachments
 from holdfast.journal import BlobError
 from holdfast.models import (
+    Again,
     AskFailedError,
     Guard,
     GuardedProvider,
@@ -29,21 +30,22 @@ from holdfast.models import (
     HeldByLine,
     ModelCall,
     ModelError,
+    Pace,
+    PaceLimits,
     Provider,
     Request,
     RequestQueue,
     Retries,
     Slots,
+    Streak,
     ask,
     identity_of,
     open_provider,
+    quotas_in,
 )
 from holdfast.models.batch.queue import Batches, UnansweredError
-from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
-from holdfast.models.pacing.retries import Again, Streak
 from holdfast.records import Answer, Failure
-from holdfast.solve import AttemptLimits, ModelHandle
-from holdfast.solve.resources import Send
+from holdfast.solve import AttemptLimits, ModelHandle, Send
 from holdfast.spec import Model, Spec, is_external
 
 _encode = msgspec.json.Encoder().encode

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.bridge.server import Bridge
+from holdfast.bridge import Bridge
 from holdfast.engine.anomaly_scan import AnomalyScan, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
 from holdfast.engine.budget import Budget

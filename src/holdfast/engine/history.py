@@ -14,8 +14,7 @@ from holdfast.engine.scoring import JudgeHistory
 from holdfast.journal import Entry, Position, Reader
 from holdfast.models.batch.jobs import ServerJob
 from holdfast.records import BatchJob, FactDecoder, SampleFailed, SampleFinished, Step, StepStarted
-from holdfast.solve import RecordedStep, UnconfirmedCall
-from holdfast.solve.steps import is_kept
+from holdfast.solve import RecordedStep, UnconfirmedCall, is_kept
 from holdfast.state import Judged, OpenJob, Trail
 
 _step = FactDecoder(Step)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.bridge.server import Bridge
+from holdfast.bridge import Bridge
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.client import attempt_limits
 from holdfast.engine.failures import failure_in
@@ -24,8 +24,7 @@ from holdfast.journal import Position
 from holdfast.models import ModelCall, identity_of
 from holdfast.plan import PreparedTask
 from holdfast.records import Answer, Draft, Step, ToolCall, Usage
-from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Steps, Tool, Workplace
-from holdfast.solve.resources import Send
+from holdfast.solve import AttemptResources, Context, ModelHandle, RecordedStep, Scope, Send, Steps, Tool, Workplace
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20

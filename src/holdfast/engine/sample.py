@@ -52,8 +52,8 @@ from holdfast.solve import (
     StepFailedError,
     Steps,
     UnconfirmedCall,
+    is_kept,
 )
-from holdfast.solve.steps import is_kept
 
 T = TypeVar("T")
 _ENDING_SECONDS = 2.0

@@ -8,8 +8,9 @@ this package imports no HTTP client and no optional dependency; opening a provid
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
 from holdfast.models.call import Held, HeldByLine, ModelCall, current_call
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
+from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
 from holdfast.models.pacing.queue import RequestQueue, Slots
-from holdfast.models.pacing.retries import Retries, ask
+from holdfast.models.pacing.retries import Again, Retries, Streak, ask
 from holdfast.models.pacing.stopwatch import Stopwatch, clock_of
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
@@ -33,6 +34,7 @@ __all__ = [
     "MOST",
     "PACKAGE",
     "POLICIES",
+    "Again",
     "AskFailedError",
     "BadConnectionError",
     "BatchApi",
@@ -50,12 +52,15 @@ __all__ = [
     "Listing",
     "ModelCall",
     "ModelError",
+    "Pace",
+    "PaceLimits",
     "Provider",
     "Request",
     "RequestQueue",
     "Retries",
     "Slots",
     "Stopwatch",
+    "Streak",
     "UnknownProviderError",
     "ask",
     "clock_of",
@@ -71,4 +76,5 @@ __all__ = [
     "open_batch_api",
     "open_batches",
     "open_provider",
+    "quotas_in",
 ]

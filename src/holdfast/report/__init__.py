@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.report.anomalies import Anomalies, CellAnomalies, equal_answers
+    from holdfast.report.anomalies import Anomalies, CellAnomalies, equal_answers, unlooked
     from holdfast.report.cells import (
         CellReport,
         Example,
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
         differing_scorers,
         family_size,
     )
-    from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, judge_level
+    from holdfast.report.compare.gate import (
+        POWER,
+        GateRule,
+        GateVerdict,
+        RequiredScore,
+        judge_against,
+        judge_level,
+        shortcomings,
+    )
     from holdfast.report.compare.leaderboard import Board, Ranked, leaderboards
     from holdfast.report.compare.pairwise import (
         PairwiseBoard,
@@ -71,10 +79,12 @@ if TYPE_CHECKING:
         used_dollars,
     )
     from holdfast.report.examples import survey_answers
-    from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, find_format, formats_of
+    from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, ReportSource, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
-    from holdfast.report.formats.json_csv import write_csv, write_jsonl
-    from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, planned_plots
+    from holdfast.report.formats.json_csv import escape_formula, write_csv, write_jsonl
+    from holdfast.report.formats.markdown import markdown, markdown_table
+    from holdfast.report.formats.parquet import score_kinds
+    from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, draw, planned_plots
     from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
     from holdfast.report.lineage import (
         LifeReport,
@@ -93,7 +103,14 @@ if TYPE_CHECKING:
         score_lines,
         with_events,
     )
-    from holdfast.report.profile import PHASES, ProfileReport, profile_lines, profile_report
+    from holdfast.report.profile import (
+        PHASES,
+        ProfileReport,
+        model_profiles,
+        phase_table,
+        profile_lines,
+        profile_report,
+    )
     from holdfast.report.progress.lines import ProgressLayout, note_lines, plain_line
     from holdfast.report.progress.page import progress_html
     from holdfast.report.progress.view import ProgressTracker, ProgressView, jobs_text
@@ -108,6 +125,7 @@ if TYPE_CHECKING:
         resolve_columns,
         value_text,
     )
+    from holdfast.report.reduction import SampleGroups
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
         AttemptStory,
@@ -163,14 +181,13 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "anomalies": "Anomalies CellAnomalies equal_answers",
+            "anomalies": "Anomalies CellAnomalies equal_answers unlooked",
             "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
-            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "compare.comparison": (
                 "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
                 "differing_scorers family_size"
             ),
-            "compare.gate": "GateRule GateVerdict judge_against judge_level",
+            "compare.gate": "POWER GateRule GateVerdict RequiredScore judge_against judge_level shortcomings",
             "compare.leaderboard": "Board Ranked leaderboards",
             "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
@@ -180,15 +197,18 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
+            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "examples": "survey_answers",
-            "formats": "FORMATS ExportSource OutputFormat find_format formats_of",
-            "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data planned_plots",
-            "formats.run_page": "RunOrigin RunPage shown_keys",
+            "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
-            "formats.json_csv": "write_csv write_jsonl",
-            "lines": "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events",
+            "formats.json_csv": "escape_formula write_csv write_jsonl",
+            "formats.markdown": "markdown markdown_table",
+            "formats.parquet": "score_kinds",
+            "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data draw planned_plots",
+            "formats.run_page": "RunOrigin RunPage shown_keys",
             "lineage": "LifeReport LineageReport SavedWork changed_fields lineage_report lineage_sentences",
-            "profile": "PHASES ProfileReport profile_lines profile_report",
+            "lines": "EventLine ExportLine ScoreLine conversation_of export_lines score_lines with_events",
+            "profile": "PHASES ProfileReport model_profiles phase_table profile_lines profile_report",
             "progress.lines": "ProgressLayout note_lines plain_line",
             "progress.page": "progress_html",
             "progress.view": "ProgressTracker ProgressView jobs_text",
@@ -196,6 +216,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
                 "resolve_columns value_text"
             ),
+            "reduction": "SampleGroups",
             "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
             "story": (
                 "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
@@ -207,8 +228,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_mean format_number format_p human_bytes lines_of money "
-                "shortened status_text status_tone text_of without_scorer_name"
+                "format_interval format_mean format_number format_p human_bytes lines_of money shortened status_text "
+                "status_tone text_of without_scorer_name"
             ),
         },
     )
@@ -218,6 +239,7 @@ __all__ = [
     "IMAGES",
     "PHASES",
     "PLOT_KINDS",
+    "POWER",
     "UNKNOWN",
     "Adjustment",
     "Anomalies",
@@ -262,9 +284,12 @@ __all__ = [
     "Question",
     "QuestionReader",
     "Ranked",
+    "ReportSource",
+    "RequiredScore",
     "RunOrigin",
     "RunPage",
     "RunReport",
+    "SampleGroups",
     "SavedWork",
     "ScoreLine",
     "ScoreStory",
@@ -305,8 +330,10 @@ __all__ = [
     "describe_missing",
     "differing_scorers",
     "dollars",
+    "draw",
     "duration",
     "equal_answers",
+    "escape_formula",
     "export_lines",
     "failure_lines",
     "family_size",
@@ -332,7 +359,10 @@ __all__ = [
     "lineage_report",
     "lineage_sentences",
     "lines_of",
+    "markdown",
+    "markdown_table",
     "marked_lines",
+    "model_profiles",
     "money",
     "nearest_key",
     "note_lines",
@@ -342,6 +372,7 @@ __all__ = [
     "pairwise_boards",
     "pairwise_methods",
     "parse_columns",
+    "phase_table",
     "plain_line",
     "planned_plots",
     "profile_lines",
@@ -354,10 +385,12 @@ __all__ = [
     "resolve_columns",
     "retry_lines",
     "sample_table",
+    "score_kinds",
     "score_lines",
     "score_table",
     "scores_of",
     "short",
+    "shortcomings",
     "shortened",
     "shown_keys",
     "sides_in",
@@ -369,6 +402,7 @@ __all__ = [
     "text_of",
     "tokens",
     "total",
+    "unlooked",
     "unpriced_line",
     "used_dollars",
     "value_text",

@@ -28,11 +28,23 @@ if TYPE_CHECKING:
         run_blocking,
         run_in_loop,
     )
-    from holdfast.runs.execution.preparation import Given, check, check_startable
-    from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, watch_progress
-    from holdfast.runs.execution.session import Observe, RunOutcome
+    from holdfast.runs.execution.preparation import (
+        Given,
+        ServerCheck,
+        check,
+        check_servers,
+        check_startable,
+        find_modules_beside,
+    )
+    from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, observer, watch_progress
+    from holdfast.runs.execution.resume import read_story, stored_spec
+    from holdfast.runs.execution.session import Observe, RunOutcome, is_too_many
     from holdfast.runs.export import Export, lines_to_export, select_lines
+    from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
     from holdfast.runs.maintenance.configuration import RetentionRule, configuration_path, name_option, read_policies
+    from holdfast.runs.maintenance.recoverable import Recoverable, damage_of, list_recoverable
+    from holdfast.runs.maintenance.recovery import Recovered, RecoveryOptions, check_mirror, recover, restore_into
+    from holdfast.runs.mirror.remote import find_in_mirror
     from holdfast.runs.overrides import (
         Overrides,
         assignments,
@@ -42,37 +54,73 @@ if TYPE_CHECKING:
         resolve_run,
         resolve_spec_file,
     )
+    from holdfast.runs.replay import open_replay, play, replay_in_debugger
+    from holdfast.runs.requests import add_note, cancel, change_tags, set_score, tune
     from holdfast.runs.run import Run, open_run
-    from holdfast.runs.scoring import ScoreRequest
+    from holdfast.runs.scoring import (
+        Edit,
+        Scored,
+        ScoreRequest,
+        Trial,
+        find_author,
+        given_to_score,
+        rescan_anomalies,
+        resolve_scorers,
+        score,
+        try_scorers,
+    )
     from holdfast.runs.selection import RunFilter, list_runs, select_runs
-    from holdfast.runs.store.lookup import RunLocation, default_store, find_run
+    from holdfast.runs.store.lookup import (
+        RunLocation,
+        default_store,
+        find_run,
+        finish_removals,
+        folders_in,
+        newest_runs,
+        suggest_resume_command,
+    )
     from holdfast.runs.store.provenance import SpecVersion
-    from holdfast.runs.summary import EvaluationLine, RunSummary
+    from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, WaitingJob
+    from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "actions": "naming_parameters",
             "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
-            "execution.answer_selection": "AnswerSelection",
             "compare.comparison": "comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
+            "execution.answer_selection": "AnswerSelection",
             "execution.drift": "Retry",
             "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
-            "execution.preparation": "Given check check_startable",
-            "store.provenance": "SpecVersion",
-            "execution.progress": "LiveDisplay PlainDisplay watch_progress",
-            "execution.session": "Observe RunOutcome",
+            "execution.preparation": "Given ServerCheck check check_servers check_startable find_modules_beside",
+            "execution.progress": "LiveDisplay PlainDisplay observer watch_progress",
+            "execution.resume": "read_story stored_spec",
+            "execution.session": "Observe RunOutcome is_too_many",
             "export": "Export lines_to_export select_lines",
-            "overrides": "Overrides assignments left_without_failures load_given resolve_given resolve_run "
-            "resolve_spec_file",
-            "run": "Run open_run",
-            "scoring": "ScoreRequest",
-            "selection": "RunFilter list_runs select_runs",
+            "fork": "Forecast Fork is_made_fork make_fork",
             "maintenance.configuration": "RetentionRule configuration_path name_option read_policies",
-            "store.lookup": "RunLocation default_store find_run",
-            "summary": "EvaluationLine RunSummary",
+            "maintenance.recoverable": "Recoverable damage_of list_recoverable",
+            "maintenance.recovery": "Recovered RecoveryOptions check_mirror recover restore_into",
+            "mirror.remote": "find_in_mirror",
+            "overrides": (
+                "Overrides assignments left_without_failures load_given resolve_given resolve_run resolve_spec_file"
+            ),
+            "replay": "open_replay play replay_in_debugger",
+            "requests": "add_note cancel change_tags set_score tune",
+            "run": "Run open_run",
+            "scoring": (
+                "Edit ScoreRequest Scored Trial find_author given_to_score rescan_anomalies resolve_scorers score "
+                "try_scorers"
+            ),
+            "selection": "RunFilter list_runs select_runs",
+            "store.lookup": (
+                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
+            ),
+            "store.provenance": "SpecVersion",
+            "summary": "EvaluationLine MirrorProgress RunSummary WaitingJob",
+            "verification": "ScoresChecked verify_files verify_mirrored",
         },
     )
 
@@ -81,16 +129,23 @@ __all__ = [
     "AnswerSelection",
     "Change",
     "ChangedValues",
+    "Edit",
     "EvaluationLine",
     "Export",
+    "Forecast",
+    "Fork",
     "GateOptions",
     "Given",
     "KeyTable",
     "KeyTableHead",
     "LiveDisplay",
+    "MirrorProgress",
     "Observe",
     "Overrides",
     "PlainDisplay",
+    "Recoverable",
+    "Recovered",
+    "RecoveryOptions",
     "RetentionRule",
     "Retry",
     "Run",
@@ -99,36 +154,75 @@ __all__ = [
     "RunOutcome",
     "RunSummary",
     "ScoreRequest",
+    "Scored",
+    "ScoresChecked",
+    "ServerCheck",
     "SpecVersion",
     "TableRow",
+    "Trial",
+    "WaitingJob",
+    "add_note",
     "assignments",
+    "cancel",
+    "change_tags",
     "changes_of",
     "check",
+    "check_mirror",
+    "check_servers",
     "check_startable",
     "comparison_of",
     "configuration_path",
+    "damage_of",
     "default_store",
     "execute",
     "extend",
+    "find_author",
+    "find_in_mirror",
+    "find_modules_beside",
     "find_run",
+    "finish_removals",
+    "folders_in",
     "gate_result_of",
+    "given_to_score",
+    "is_made_fork",
+    "is_too_many",
     "leaderboard_of",
     "left_without_failures",
     "lines_to_export",
+    "list_recoverable",
     "list_runs",
     "load_given",
+    "make_fork",
     "name_option",
     "naming_parameters",
     "new_event_loop",
     "new_run_location",
+    "newest_runs",
+    "observer",
+    "open_replay",
     "open_run",
+    "play",
     "read_policies",
+    "read_story",
+    "recover",
+    "replay_in_debugger",
+    "rescan_anomalies",
     "resolve_given",
     "resolve_run",
+    "resolve_scorers",
     "resolve_spec_file",
+    "restore_into",
     "run_blocking",
     "run_in_loop",
+    "score",
     "select_lines",
     "select_runs",
+    "set_score",
+    "stored_spec",
+    "suggest_resume_command",
+    "try_scorers",
+    "tune",
+    "verify_files",
+    "verify_mirrored",
     "watch_progress",
 ]

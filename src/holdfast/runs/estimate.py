@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.engine.budget import output_limit
+from holdfast.engine import output_limit
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.models import LEAST, MOST, PACKAGE, count_message_tokens, find_rates, is_installed
 from holdfast.plan import PreparedTask, models_of
@@ -18,8 +18,7 @@ from holdfast.records import Message, Usage
 from holdfast.report import dollars, text_of
 from holdfast.runs.store.lookup import newest_runs
 from holdfast.runs.summary import Observed
-from holdfast.spec import Model, Price, Spec
-from holdfast.spec.source.text import expand
+from holdfast.spec import Model, Price, Spec, expand
 
 _COUNTED_ROWS = 1000
 _OBSERVED_ERROR = 0.25

@@ -22,9 +22,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 import msgspec
 
 from holdfast.datasets import ReferenceCache
-from holdfast.engine.history import KeyTraces, LastAttempt
+from holdfast.engine import KeyTraces, LastAttempt, Ticket, Tickets
 from holdfast.engine.replay import Rehearsal, ReplayInput, rehearse
-from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import (
     OS_DISK,
@@ -61,8 +60,7 @@ from holdfast.runs.mirror.claim import restore_from_mirror
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.trust import executed_by, remember
-from holdfast.solve import RecordedStep
-from holdfast.solve.mcp import servers_in
+from holdfast.solve import RecordedStep, servers_in
 from holdfast.spec import Fewshot, Model, Spec, read_stored_spec
 
 

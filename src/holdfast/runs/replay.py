@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.failures import failure_of, is_ours
-from holdfast.engine.history import KeyTraces
+from holdfast.engine import KeyTraces, Tickets, failure_of, is_ours
 from holdfast.engine.replay import NotRecordedError, ReplayInput, prepare_replay
-from holdfast.engine.schedule import Tickets
 from holdfast.errors import UsageError
 from holdfast.models import ModelCall
 from holdfast.plan import prepare

@@ -17,6 +17,7 @@ from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
     UNKNOWN,
+    Anomalies,
     CellName,
     CellReport,
     CostLine,
@@ -28,9 +29,11 @@ from holdfast.report import (
     LineageReport,
     PartialEvaluation,
     PlannedKey,
+    ProfileReport,
     Question,
     QuestionReader,
     RunReport,
+    SampleGroups,
     ScoreLine,
     SideAnswers,
     StoredSpec,
@@ -47,23 +50,23 @@ from holdfast.report import (
     judges_of,
     judgings_of,
     lineage_report,
+    model_profiles,
     nearest_key,
     parse_columns,
+    profile_report,
     report_cells,
     resolve_columns,
     sample_table,
+    score_kinds,
     score_lines,
     score_table,
     scores_of,
     sides_in,
     sides_of,
     total,
+    unlooked,
     with_events,
 )
-from holdfast.report.anomalies import Anomalies, unlooked
-from holdfast.report.formats.parquet import score_kinds
-from holdfast.report.profile import ProfileReport, model_profiles, profile_report
-from holdfast.report.reduction import SampleGroups
 from holdfast.runs.actions import RunActions
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.store.provenance import SpecVersion, origin_of, spec_text, spec_versions

@@ -22,10 +22,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.anomaly_scan import AnomalyScan
-from holdfast.engine.failures import secrets_of
-from holdfast.engine.schedule import Tickets
-from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for, sources_of
+from holdfast.engine import AnomalyScan, AnswerToScore, Tickets, apply_scorer, batches_for, secrets_of, sources_of
 from holdfast.errors import SpecError, UsageError, storage_errors
 from holdfast.journal import Lease, Reader, this_process, write_lease
 from holdfast.models import identity_of

@@ -22,8 +22,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.schedule import Ticket
-from holdfast.engine.scoring import AnswerToScore, apply_scorer
+from holdfast.engine import AnswerToScore, Ticket, apply_scorer
 from holdfast.errors import DamagedError, JournalError
 from holdfast.journal import Entry, Reader, Verification, check_blob_files, journal_folder, verify
 from holdfast.plan import check_blobs, data_lines, planned_lines
@@ -44,8 +43,7 @@ from holdfast.runs.mirror.remote import fetch_all
 from holdfast.runs.run import report_of
 from holdfast.runs.store.damage import check_every_byte
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.score import SCORERS, Extractor, Scorer, identity
-from holdfast.score.extractors import EXTRACTORS
+from holdfast.score import EXTRACTORS, SCORERS, Extractor, Scorer, identity
 from holdfast.state import Fold, Index, MadeRow, standing_of
 
 _MAY_DIFFER = {SCORERS[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.score.scorers.numeric import numeric
     from holdfast.score.scorers.registry import SCORERS
     from holdfast.score.scorers.text import exact_match, includes, regex
+    from holdfast.score.worker_process import run_in_worker
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
@@ -54,6 +55,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "scorers.numeric": "numeric",
             "scorers.registry": "SCORERS",
             "scorers.text": "exact_match includes regex",
+            "worker_process": "run_in_worker",
         },
     )
 
@@ -93,6 +95,7 @@ __all__ = [
     "regex",
     "repeats_in",
     "resolve",
+    "run_in_worker",
     "scale_hints",
     "scales_of",
     "score_answer",

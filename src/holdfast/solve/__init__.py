@@ -5,11 +5,12 @@ models are in `tools`.
 
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
+from holdfast.solve.mcp import servers_in
 from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
 from holdfast.solve.registry import SOLVERS, SolverParameter, parameters_of, resolve_solver, sandboxes_of, solver
 from holdfast.solve.replay import RecordedStep
-from holdfast.solve.resources import AttemptLimits, AttemptResources, ModelHandle
-from holdfast.solve.steps import Scope, StepFailedError, Steps, UnconfirmedCall
+from holdfast.solve.resources import AttemptLimits, AttemptResources, BridgeBackend, BridgeRequest, ModelHandle, Send
+from holdfast.solve.steps import Scope, StepFailedError, Steps, UnconfirmedCall, is_kept
 from holdfast.solve.tools.built_in import TOOLS
 from holdfast.solve.tools.tool import LimitError, Tool, ToolArgumentsError, tool
 from holdfast.solve.tools.workplace import Workplace
@@ -19,6 +20,8 @@ __all__ = [
     "TOOLS",
     "AttemptLimits",
     "AttemptResources",
+    "BridgeBackend",
+    "BridgeRequest",
     "Context",
     "LimitError",
     "ModelHandle",
@@ -26,6 +29,7 @@ __all__ = [
     "RecordedStep",
     "Renderer",
     "Scope",
+    "Send",
     "Solve",
     "Solver",
     "SolverParameter",
@@ -38,9 +42,11 @@ __all__ = [
     "Workplace",
     "columns_of",
     "is_in_text",
+    "is_kept",
     "parameters_of",
     "resolve_solver",
     "sandboxes_of",
+    "servers_in",
     "solver",
     "tool",
 ]

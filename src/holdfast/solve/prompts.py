@@ -27,7 +27,7 @@ import msgspec
 from holdfast.datasets import ending_of, type_of_name
 from holdfast.errors import SpecError
 from holdfast.records import Message, Row, Sample, parse_reference, with_strings
-from holdfast.score.worker_process import run_in_worker
+from holdfast.score import run_in_worker
 
 if TYPE_CHECKING:
     from jinja2 import Template, nodes

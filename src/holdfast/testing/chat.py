@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.bridge.openai import BadBodyError, parse_response_request
+from holdfast.bridge import BadBodyError, parse_response_request
 from holdfast.records import Message, Usage
 from holdfast.testing.protocols import (
     SIGNATURE,

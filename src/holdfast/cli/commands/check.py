@@ -18,17 +18,24 @@ from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.errors import explain
 from holdfast.cli.output import hanging, print_json, print_line, warn
 from holdfast.cli.spec_argument import load_named
-from holdfast.engine.budget import output_limit
+from holdfast.engine import output_limit
 from holdfast.errors import HoldfastError
 from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import content_text, counted, lines_of, short
-from holdfast.runs import Given, Overrides, resolve_run
+from holdfast.runs import (
+    Given,
+    Overrides,
+    ServerCheck,
+    check_servers,
+    open_replay,
+    play,
+    replay_in_debugger,
+    resolve_run,
+)
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import Estimate, estimate, read_prompts
-from holdfast.runs.execution.preparation import ServerCheck, check_servers
-from holdfast.runs.replay import open_replay, play, replay_in_debugger
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.score import scale_hints, threshold_hints
 from holdfast.solve import sandboxes_of

@@ -3,8 +3,7 @@
 from holdfast.cli.output import jobs_line, print_line
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
-from holdfast.runs import Run, RunLocation, default_store, find_run
-from holdfast.runs.requests import add_note, cancel, change_tags, tune
+from holdfast.runs import Run, RunLocation, add_note, cancel, change_tags, default_store, find_run, tune
 
 
 def cancel_run(name: str, store: str | None) -> int:

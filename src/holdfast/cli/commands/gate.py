@@ -6,6 +6,7 @@ Invariant: what cannot be judged never passes. Exit 2 if `gate_result_of` refuse
 from holdfast.cli.commands.compare import opened_runs
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.report import (
+    POWER,
     GateRule,
     GateVerdict,
     Grid,
@@ -16,7 +17,6 @@ from holdfast.report import (
     format_interval,
     format_number,
 )
-from holdfast.report.compare.gate import POWER
 from holdfast.runs import GateOptions, gate_result_of
 
 NOT_PASSED = 7

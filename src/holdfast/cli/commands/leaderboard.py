@@ -14,16 +14,16 @@ from holdfast.report import (
     Grid,
     LeaderboardResult,
     PairwiseBoard,
+    Ranked,
     count_of,
     describe_boards,
+    escape_formula,
     format_interval,
     format_mean,
     format_number,
+    markdown_table,
     pairwise_methods,
 )
-from holdfast.report.compare.leaderboard import Ranked
-from holdfast.report.formats.json_csv import escape_formula
-from holdfast.report.formats.markdown import markdown_table
 from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest
 

@@ -15,18 +15,26 @@ from holdfast.errors import DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, duration, human_bytes
 from holdfast.runs import (
+    RecoveryOptions,
     RetentionRule,
     RunLocation,
+    ScoresChecked,
     configuration_path,
+    damage_of,
     default_store,
+    find_in_mirror,
     find_run,
+    finish_removals,
+    folders_in,
+    list_recoverable,
     name_option,
     read_policies,
+    recover,
+    verify_files,
+    verify_mirrored,
 )
 from holdfast.runs.maintenance.doctor import examine
 from holdfast.runs.maintenance.doctor import fix as fix_finding
-from holdfast.runs.maintenance.recoverable import damage_of, list_recoverable
-from holdfast.runs.maintenance.recovery import RecoveryOptions, recover
 from holdfast.runs.maintenance.retention import (
     RemovalCandidate,
     chosen,
@@ -36,9 +44,6 @@ from holdfast.runs.maintenance.retention import (
     select_in_mirror,
     with_mirror,
 )
-from holdfast.runs.mirror.remote import find_in_mirror
-from holdfast.runs.store.lookup import finish_removals, folders_in
-from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 
 _DIFFERENCES_SHOWN = 50
 Kept = dict[str, HoldfastError | OSError]

@@ -13,10 +13,20 @@ from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
 from holdfast.errors import DamagedError, UsageError, error_of_path
-from holdfast.report import ComparisonResult, RunReport, report_table
-from holdfast.report.formats import OutputFormat, ReportSource, find_format, formats_of
-from holdfast.report.formats.markdown import markdown
-from holdfast.report.formats.plots import IMAGES, Plot, collect_plot_data, draw
+from holdfast.report import (
+    IMAGES,
+    ComparisonResult,
+    OutputFormat,
+    Plot,
+    ReportSource,
+    RunReport,
+    collect_plot_data,
+    draw,
+    find_format,
+    formats_of,
+    markdown,
+    report_table,
+)
 from holdfast.runs import Run, comparison_of
 from holdfast.spec import nearest
 

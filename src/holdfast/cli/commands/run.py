@@ -31,6 +31,8 @@ from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageErr
 from holdfast.journal import is_url
 from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
+    Forecast,
+    Fork,
     Given,
     Observe,
     Overrides,
@@ -38,19 +40,23 @@ from holdfast.runs import (
     Run,
     RunLocation,
     RunOutcome,
+    check_mirror,
     check_startable,
     default_store,
     execute,
     extend,
+    is_made_fork,
+    is_too_many,
     left_without_failures,
+    make_fork,
     new_run_location,
+    newest_runs,
+    read_story,
     resolve_run,
+    restore_into,
+    stored_spec,
+    suggest_resume_command,
 )
-from holdfast.runs.execution.resume import read_story, stored_spec
-from holdfast.runs.execution.session import is_too_many
-from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
-from holdfast.runs.maintenance.recovery import check_mirror, restore_into
-from holdfast.runs.store.lookup import newest_runs, suggest_resume_command
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
 from holdfast.spec import Spec, find_differences, find_warnings, refused_changes

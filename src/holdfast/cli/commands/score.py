@@ -21,21 +21,27 @@ from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
-from holdfast.runs import Given, Overrides, Run, RunLocation, default_store, find_run, resolve_run
-from holdfast.runs.requests import set_score as record_score
-from holdfast.runs.scoring import (
+from holdfast.runs import (
     Edit,
+    Given,
+    Overrides,
+    Run,
+    RunLocation,
     Scored,
     ScoreRequest,
     Trial,
+    default_store,
     find_author,
+    find_run,
     given_to_score,
+    resolve_run,
     resolve_scorers,
     score,
+    suggest_resume_command,
     try_scorers,
 )
-from holdfast.runs.scoring import rescan_anomalies as look_for_anomalies
-from holdfast.runs.store.lookup import suggest_resume_command
+from holdfast.runs import rescan_anomalies as look_for_anomalies
+from holdfast.runs import set_score as record_score
 from holdfast.score import ANOMALIES_VERSION, as_number
 from holdfast.spec import Spec, value_of
 

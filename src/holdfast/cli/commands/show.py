@@ -35,12 +35,16 @@ from holdfast.report import (
     dollars,
     duration,
     failure_lines,
+    find_format,
     first_line,
     format_number,
+    formats_of,
     group_lines,
     human_bytes,
     left_out_lines,
     marked_lines,
+    phase_table,
+    profile_lines,
     readable_input,
     retry_lines,
     shortened,
@@ -50,12 +54,18 @@ from holdfast.report import (
     value_text,
 )
 from holdfast.report import KeyFilter as WantedKeys
-from holdfast.report.formats import find_format, formats_of
-from holdfast.report.profile import phase_table, profile_lines
 from holdfast.report.story_lines import story_lines
-from holdfast.runs import Export, RunFilter, RunLocation, RunSummary, default_store, lines_to_export, select_runs
+from holdfast.runs import (
+    Export,
+    MirrorProgress,
+    RunFilter,
+    RunLocation,
+    RunSummary,
+    default_store,
+    lines_to_export,
+    select_runs,
+)
 from holdfast.runs import select_lines as _select_lines
-from holdfast.runs.summary import MirrorProgress
 from holdfast.spec import nearest
 from holdfast.state import standing_of
 

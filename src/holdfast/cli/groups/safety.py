@@ -53,7 +53,7 @@ def recover(
     To continue a run of a mirror, `holdfast resume URL` is enough.
     """
     from holdfast.cli.commands.maintenance import print_recoverable, recover_run
-    from holdfast.runs.maintenance.recovery import RecoveryOptions
+    from holdfast.runs import RecoveryOptions
 
     if list_ or where is None:
         raise typer.Exit(print_recoverable(where, store, as_json))

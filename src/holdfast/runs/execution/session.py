@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions
-from holdfast.engine.scoring import sources_of
+from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions, sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
 from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer, read_lease, write_lease
 from holdfast.printable import clean

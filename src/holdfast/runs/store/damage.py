@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError
-from holdfast.journal import OS_DISK, Damage, is_whole_file
-from holdfast.journal.verification import describe
+from holdfast.journal import OS_DISK, Damage, describe, is_whole_file
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
-from holdfast.report.text import counted
+from holdfast.report import counted
 from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.runs.store.provenance import find_loss
-from holdfast.spec.source.loader import check_stored_spec
+from holdfast.spec import check_stored_spec
 from holdfast.state import Fold, Index, Stamps, Standing, Story
 
 

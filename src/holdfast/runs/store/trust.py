@@ -26,8 +26,8 @@ from holdfast.errors import UsageError
 from holdfast.files import open_own_file
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import SCORERS as BUILT_IN_SCORERS
-from holdfast.solve.mcp import servers_in
-from holdfast.solve.registry import SOLVERS as BUILT_IN_SOLVERS
+from holdfast.solve import SOLVERS as BUILT_IN_SOLVERS
+from holdfast.solve import servers_in
 from holdfast.spec import Spec, key_variables, placed_models, variables_in
 
 OPTION = "--trust"

@@ -17,8 +17,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError, describe_error
-from holdfast.records import Failure, Step, ToolCall, writable
-from holdfast.records.redaction import redact
+from holdfast.records import Failure, Step, ToolCall, redact, writable
 from holdfast.sandbox.confinement import SandboxError
 from holdfast.solve.tools.workplace import Workplace
 

@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from holdfast.report.costs import (
         Cost,
         CostLine,
-        CostReport,
         StoredSpec,
         cost_lines,
         sum_costs,
@@ -197,7 +196,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
-            "costs": "Cost CostLine CostReport StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
+            "costs": "Cost CostLine StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "examples": "survey_answers",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
@@ -253,7 +252,6 @@ __all__ = [
     "ComparisonResult",
     "Cost",
     "CostLine",
-    "CostReport",
     "EventLine",
     "Example",
     "ExportLine",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         new_event_loop,
         new_run_location,
         run_blocking,
-        run_in_loop,
     )
     from holdfast.runs.execution.preparation import (
         Given,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
         assignments,
         left_without_failures,
         load_given,
-        resolve_given,
         resolve_run,
         resolve_spec_file,
     )
@@ -79,7 +77,6 @@ if TYPE_CHECKING:
         newest_runs,
         suggest_resume_command,
     )
-    from holdfast.runs.store.provenance import SpecVersion
     from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, WaitingJob
     from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -93,7 +90,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.leaderboard": "leaderboard_of",
             "execution.answer_selection": "AnswerSelection",
             "execution.drift": "Retry",
-            "execution.execute": "execute extend new_event_loop new_run_location run_blocking run_in_loop",
+            "execution.execute": "execute extend new_event_loop new_run_location run_blocking",
             "execution.preparation": "Given ServerCheck check check_servers check_startable find_modules_beside",
             "execution.progress": "LiveDisplay PlainDisplay observer watch_progress",
             "execution.resume": "read_story stored_spec",
@@ -104,9 +101,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "maintenance.recoverable": "Recoverable damage_of list_recoverable",
             "maintenance.recovery": "Recovered RecoveryOptions check_mirror recover restore_into",
             "mirror.remote": "find_in_mirror",
-            "overrides": (
-                "Overrides assignments left_without_failures load_given resolve_given resolve_run resolve_spec_file"
-            ),
+            "overrides": ("Overrides assignments left_without_failures load_given resolve_run resolve_spec_file"),
             "replay": "open_replay play replay_in_debugger",
             "requests": "add_note cancel change_tags set_score tune",
             "run": "Run open_run",
@@ -118,7 +113,6 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "store.lookup": (
                 "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
             ),
-            "store.provenance": "SpecVersion",
             "summary": "EvaluationLine MirrorProgress RunSummary WaitingJob",
             "verification": "ScoresChecked verify_files verify_mirrored",
         },
@@ -157,7 +151,6 @@ __all__ = [
     "Scored",
     "ScoresChecked",
     "ServerCheck",
-    "SpecVersion",
     "TableRow",
     "Trial",
     "WaitingJob",
@@ -207,13 +200,11 @@ __all__ = [
     "recover",
     "replay_in_debugger",
     "rescan_anomalies",
-    "resolve_given",
     "resolve_run",
     "resolve_scorers",
     "resolve_spec_file",
     "restore_into",
     "run_blocking",
-    "run_in_loop",
     "score",
     "select_lines",
     "select_runs",

@@ -52,8 +52,8 @@ async def react(
 ) -> Answer:
     """Let the model call tools until it answers without one. Tool calls of one turn run concurrently.
 
-    When a bound is reached, one last request without tools asks for the answer. When a request had more than
-    `compact_tokens` tokens, everything before the last turns is replaced by a summary.
+    When a bound is reached, the model gets one last request without tools, for its answer. When a request had more
+    than `compact_tokens` tokens, everything before the last turns is replaced by a summary.
     """
     named = await offered(ctx, tools)
     schemas = [each.schema() for each in named.values()]

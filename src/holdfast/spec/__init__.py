@@ -17,7 +17,6 @@ from holdfast.spec.sampling_parameters import PER_KEY
 from holdfast.spec.source.conditions import KeptCombinations
 from holdfast.spec.source.includes import SpecFile, read_spec
 from holdfast.spec.source.loader import (
-    ResolvedSpec,
     Selection,
     build_spec,
     change_spec,
@@ -79,7 +78,6 @@ __all__ = [
     "Origins",
     "Price",
     "Reduction",
-    "ResolvedSpec",
     "RunLimits",
     "SampleLimits",
     "Sandbox",

@@ -16,8 +16,7 @@ from holdfast.report.progress.lines import (
     plain_line,
 )
 from holdfast.report.progress.page import progress_html
-from holdfast.report.progress.rates import RateWindow
-from holdfast.report.progress.view import ProgressTracker, ProgressView
+from holdfast.report.progress.view import ProgressTracker, ProgressView, RateWindow
 from holdfast.score import RunningMean
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.adhoc import naming_options
 from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.errors import explain
 from holdfast.cli.output import hanging, print_json, print_line, warn
-from holdfast.cli.spec_argument import load_named
+from holdfast.cli.targets import load_named
 from holdfast.engine import output_limit
 from holdfast.errors import HoldfastError
 from holdfast.journal import blob_size

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.cli.output import print_json, print_line, print_table, warn
-from holdfast.cli.run_argument import run_to_show
+from holdfast.cli.targets import run_to_show
 from holdfast.report import (
     Comparison,
     Grid,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from holdfast.cli.output import print_json, print_line, print_table, warn
-from holdfast.cli.run_argument import run_to_read
+from holdfast.cli.targets import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal import is_url
 from holdfast.report import Grid, counted, dollars, short, sum_costs, unpriced_line

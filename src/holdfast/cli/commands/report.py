@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.cli.output import end_quietly, opened, print_line, print_table, report_written, warn
 from holdfast.cli.progress import counting
-from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
+from holdfast.cli.targets import run_to_show
 from holdfast.errors import DamagedError, UsageError, error_of_path
 from holdfast.report import (
     IMAGES,

@@ -25,7 +25,7 @@ from holdfast.cli.errors import explain, explain_os_error, set_options, suggesti
 from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, StuckLoops, exit_if_stuck, release_signals, run_stoppable
-from holdfast.cli.spec_argument import load_named
+from holdfast.cli.targets import load_named
 from holdfast.engine import Engine
 from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url

@@ -16,8 +16,8 @@ import msgspec
 from holdfast.cli.commands.run import have_scorers_failed
 from holdfast.cli.output import hanging, print_json, print_line, print_table
 from holdfast.cli.progress import spinner
-from holdfast.cli.run_argument import run_to_read
 from holdfast.cli.signals import Stopper, run_stoppable
+from holdfast.cli.targets import run_to_read
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name

@@ -22,8 +22,8 @@ from holdfast.cli.output import (
     warn,
 )
 from holdfast.cli.progress import counting, spinner
-from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
+from holdfast.cli.targets import run_to_read, run_to_show
 from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal import blob_size, is_url
 from holdfast.report import (

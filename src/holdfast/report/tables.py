@@ -14,7 +14,7 @@ from rich.text import Text
 from holdfast.errors import RecordTooLargeError
 from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX, Usage
-from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, unscored_counts
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.text import (
     Grid,
@@ -95,10 +95,8 @@ def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[st
         counts = (str(cell.failed), str(cell.unfinished))
         spent = (used, str(cell.cost), duration(cell.seconds))
         if not cell.scorers:
-            left = str(cell.planned - cell.finished)
-            rows.append(
-                (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts, left, *spent)
-            )
+            n, left = map(str, unscored_counts(cell, report.partial))
+            rows.append((cell.task, cell.model, "-", "-", "-", "-", n, "0", "0", *counts, left, *spent))
         named = [(each, *row) for each in cell.scorers for row in scorer_rows(each)]
         for number, (scorer, name, numbers) in enumerate(named):
             left = str(left_out(scorer, name))

@@ -411,7 +411,10 @@ def test_a_scorer_that_fails_on_all_chosen_answers_leaves_out_the_others_too(tmp
     def broken(sample: Sample, answer: Answer) -> float:
         raise ValueError("no verdict")
 
-    place, request = find_run(str(tmp_path), "run-1"), ScoreRequest([broken], "", AnswerSelection(samples=("as0", "as1")))
+    place, request = (
+        find_run(str(tmp_path), "run-1"),
+        ScoreRequest([broken], "", AnswerSelection(samples=("as0", "as1"))),
+    )
     done = asyncio.run(score(given_to_score(given(tasks), place, request), place, request))
     with Run(done.place) as run:
         report = run.report(done.evaluation)

@@ -11,7 +11,7 @@ from typing import IO
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, PartialEvaluation, RunReport, unscored_counts
 from holdfast.report.formats import ReportSource
-from holdfast.report.tables import left_out, marked_lines, partial_lines, reading_lines, scorer_summaries
+from holdfast.report.tables import evaluation_lines, left_out, marked_lines, reading_lines, scorer_summaries
 from holdfast.report.text import count_of, format_mean, format_number
 
 _SPECIAL = {
@@ -53,7 +53,7 @@ def latex(reports: Sequence[RunReport]) -> str:
             rows = _rows(cell, report.partial, priced=priced)
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in rows]
     cells = [cell for report in reports for cell in report.cells]
-    partial = [line for report in reports for line in partial_lines(report)]
+    partial = [line for report in reports for line in evaluation_lines(report)]
     found = (*partial, *reading_lines(cells, advise=False), *marked_lines(cells))
     notes = [rf"{_text(line)}\par" for line in found]
     caption = ", ".join(

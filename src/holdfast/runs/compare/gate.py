@@ -26,6 +26,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    evaluations_of,
     of_several,
     partially_scored,
     require_comparable,
@@ -110,7 +111,8 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
         raise UsageError(f"{run.run_id}: no scorer gave a number{named}, so there is nothing to judge")
-    return GateResult(all(each.passed for each in found), tuple(found), bar, tuple(notes))
+    used = evaluations_of(runs, options.evaluation)
+    return GateResult(all(each.passed for each in found), tuple(found), bar, tuple(notes), used)
 
 
 def _select(sides: Mapping[CellName, SideAnswers], options: GateOptions, run: str) -> dict[CellName, SideAnswers]:

@@ -4,6 +4,7 @@ from holdfast.spec.drift import changes_beyond_extension, find_differences, refu
 from holdfast.spec.providers import (
     LOCAL_BATCHES,
     PROVIDERS,
+    ProviderInfo,
     expand_names,
     is_external,
     key_variables,
@@ -56,6 +57,7 @@ from holdfast.spec.types import (
     Sandbox,
     Spec,
     Task,
+    described,
 )
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "Model",
     "Origins",
     "Price",
+    "ProviderInfo",
     "Reduction",
     "ResolvedSpec",
     "RunLimits",
@@ -95,6 +98,7 @@ __all__ = [
     "check_answers",
     "check_prices",
     "check_stored_spec",
+    "described",
     "expand",
     "expand_names",
     "fill_environment",

@@ -30,7 +30,7 @@ from holdfast.spec.source.loader import (
     select,
     spec_mapping,
 )
-from holdfast.spec.source.messages import find_warnings, nearest
+from holdfast.spec.source.messages import find_warnings, nearest, nearest_file
 from holdfast.spec.source.origins import Origins
 from holdfast.spec.source.sweeps import base_of
 from holdfast.spec.source.text import NO_YAML, TEXT_BYTES_MAX, VARIABLE, BoundedLoader, expand, parse_yaml, value_of
@@ -112,6 +112,7 @@ __all__ = [
     "load_spec",
     "missing_keys",
     "nearest",
+    "nearest_file",
     "parse_reductions",
     "parse_yaml",
     "placed_models",

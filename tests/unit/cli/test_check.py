@@ -1,5 +1,6 @@
 """`check` reports all independent problems of a spec at once."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import yaml
 
 from holdfast.cli.commands.check import check_specs
 from holdfast.errors import SpecError
-from holdfast.runs import Overrides
+from holdfast.runs import Overrides, execute, load_given, new_run_location
 
 ROW = {"id": "1", "question": "2 + 2", "answer": "4"}
 
@@ -73,6 +74,18 @@ def test_a_sample_that_does_not_exist_is_not_reported_where_data_cannot_be_read(
     path = write(tmp_path, samples=["7"], tasks=[good, {**good, "name": "u", "dataset": {"path": "none.jsonl"}}])
     assert problems_of(path) == [f"tasks[1].dataset: {tmp_path}/none.jsonl: no such file"]
     assert problems_of(write(tmp_path, samples=["7"])) == ["samples: no task has a sample '7'"]
+
+
+def test_a_run_that_has_not_begun_reports_all_problems_too(tmp_path: Path) -> None:
+    task = {"name": "t", "dataset": {"path": "rows.jsonl"}, "solver": "chatt", "scorers": ["numerc"]}
+    given = load_given(write(tmp_path, tasks=[task]), Overrides())
+    with pytest.raises(SpecError) as found:
+        asyncio.run(execute(given, new_run_location(given, str(tmp_path / "runs"), "r")))
+    assert [line.partition(": ")[2].partition(":")[0] for line in str(found.value).splitlines()] == [
+        "tasks[0].scorers[0]",
+        "tasks[0].solver",
+    ]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_several_specs_have_their_problems_as_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

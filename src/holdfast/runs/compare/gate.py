@@ -59,7 +59,7 @@ class GateOptions(msgspec.Struct, frozen=True):
     def bar(self) -> GateRule:
         """Build the bar; raise UsageError for options that contradict each other."""
         if (self.baseline is None) == (self.at_least is None):
-            raise UsageError("give either --baseline RUN or --at-least NUMBER")
+            raise UsageError("give either --baseline RUN or --at-least NUMBER, for example --at-least 0.8")
         if self.baseline is not None and self.margin is None:
             raise UsageError(
                 "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.commands.score import score_run
+from holdfast.errors import UsageError
 from holdfast.runs import Overrides, ScoreRequest
 from holdfast.runs.execution.answer_selection import AnswerSelection
 
@@ -62,5 +63,5 @@ def test_a_judge_that_is_tried_shows_a_few_questions_answers_and_reasons(
 def test_a_file_of_scorers_that_does_not_exist_is_answered_with_the_nearest(tmp_path: Path) -> None:
     holdfast.run(holdfast.Task("t", [{"q": "?"}], "{q}"), models=["mock/m"], id="r", store=str(tmp_path)).close()
     (tmp_path / "judge.yaml").write_text("scorers: [numeric]")
-    with pytest.raises(holdfast.UsageError, match=r"judge\.yml: no such file; did you mean .*judge\.yaml\?"):
+    with pytest.raises(UsageError, match=r"judge\.yml: no such file; did you mean .*judge\.yaml\?"):
         score_run("r", ScoreRequest([str(tmp_path / "judge.yml")]), str(tmp_path), Overrides())

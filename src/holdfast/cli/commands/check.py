@@ -78,9 +78,9 @@ def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool
     spec = given.spec
     try:
         prepared, planned = check_given(given, problems)
-    except SpecError as error:
+    except SpecError as refusal:
         keys = map(given.explain, missing_keys(spec, os.environ))
-        raise SpecError("\n".join((str(error), *keys))) from error
+        raise SpecError("\n".join((str(refusal), *keys))) from refusal
     replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
         *find_warnings(spec, os.environ),

@@ -188,3 +188,27 @@ class DataError(HoldfastError):
     def __str__(self) -> str:
         place = f"{self.where}, {self.unit} {self.line}" if self.line else self.where
         return f"{place}: {self.problem}"
+
+
+class Problems:
+    """The independent errors of a spec, so that one check reports all of them. With `stop`, the first is raised."""
+
+    def __init__(self, *, stop: bool = False) -> None:
+        self.found: dict[str, None] = {}
+        """The messages, in order. A dict, because several parts may have the same mistake."""
+        self._stop = stop
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Note an error of the block, and continue after the block. Errors of journals are raised."""
+        try:
+            yield
+        except HoldfastError as error:
+            if self._stop or isinstance(error, JournalError):
+                raise
+            self.found[str(error)] = None
+
+    def refuse(self) -> None:
+        """SpecError with one line for each problem, if there are any."""
+        if self.found:
+            raise SpecError("\n".join(self.found))

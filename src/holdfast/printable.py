@@ -31,6 +31,29 @@ def one_line(text: str) -> str:
     return shown.replace("\n", "\\n") if "\n" in shown else shown
 
 
+_WORD = re.compile(r"[`(]?holdfast [a-z].*?(?=[;,.`)](?:\s|$)|$)\S*|\S+")
+"""A word, or a whole command, which must not be broken where it is to be copied."""
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text that fit a terminal: broken at spaces, with later lines indented. A word or a command that is
+    longer than a line stays whole, so that it can be copied.
+    """
+    from rich.cells import cell_len  # late: not every command prints a table or a long line
+
+    if cell_len(text) <= width:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip(" ")) + 2)
+    lines, line, end = list[str](), "", 0
+    for word in _WORD.finditer(text):
+        longer = f"{line}{text[end : word.start()]}{word[0]}"
+        if line.strip() and cell_len(longer) > width:
+            lines.append(line)
+            longer = f"{indent}{word[0]}"
+        line, end = longer, word.end()
+    return [*lines, line]
+
+
 def live_line(line: str, width: int) -> str:
     """The control codes that replace the terminal's current line, and its new text, cut to the terminal's width: a line
     that wraps could not be replaced.

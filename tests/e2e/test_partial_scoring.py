@@ -71,7 +71,13 @@ def test_a_part_says_so_everywhere_and_the_rest_is_scored_without_paying_twice(t
         assert server.stats().requests == 5
         assert "5 answers chosen: 5 scored now; 5 requests to judges" in done.err
         assert "partial: only 5 of 12 answers are scored in this evaluation (chosen with --limit 5)" in done.out
-        assert "sums/arith/s0001/1  rubric 5.0: it is as good as it can be" in done.out
+        first = done.out.partition("sums/arith/s0001/1\n")[2].splitlines()[:4]
+        assert first == [
+            "  question: 1 + 7",
+            "  target: 8",
+            "  answer: 8",
+            "  rubric: 5.0, it is as good as it can be",
+        ]
         whole, part = evaluations(tmp_path)
         assert (whole["current"], whole["partial"]) == (True, False)
         assert (part["current"], part["partial"], part["counts"]["answers"], part["finished"]) == (False, True, 5, 12)
@@ -217,8 +223,8 @@ def test_wrong_answers_are_those_below_the_best_of_the_first_scorer(tmp_path: Pa
     with judged(tmp_path, 4, models=models) as server:
         done = score(tmp_path, "--wrong", "--limit", "2")  # s0001 is right for `eight`, s0002 for `sixteen`
         assert "2 answers chosen, wrong by numeric: 2 scored now" in done.err, done.said
-        assert "sums/eight/s0002/1  rubric 4.0" in done.out
-        assert "sums/sixteen/s0001/1  rubric 5.0" in done.out
+        shown = done.out.partition("sums/eight/s0002/1\n")[2].partition("sums/sixteen/s0001/1\n")
+        assert ["  rubric: 4.0" in shown[0], "  rubric: 5.0" in shown[2]] == [True, True]
         assert "6 answers chosen, wrong by numeric: 4 scored now, 2 before" in score(tmp_path, "--wrong").err
         assert "2 answers scored" in score(tmp_path).err
         assert server.stats().requests == 8
@@ -239,7 +245,7 @@ def test_scorers_of_groups_get_whole_samples(tmp_path: Path) -> None:
     with judged(tmp_path, 3, model=replies, task={"scorers": ["numeric"], "repeats": 3}):
         done = score(tmp_path, "--wrong", "--limit", "1", scorers="mine.py")
         assert "3 answers chosen, wrong by numeric: 3 scored now" in done.err, done.said
-        assert "together 3" in done.out
+        assert "  together: 3" in done.out
 
 
 def test_a_line_that_the_message_about_a_role_shows_is_all_that_is_missing(tmp_path: Path) -> None:

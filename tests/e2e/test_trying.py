@@ -220,6 +220,8 @@ def stored_spec(folder: Path) -> dict[str, Any]:
         (["--data", "sums.jsonl"], "--model is missing"),
         (["--data", "sum.jsonl", "--model", "mock"], "did you mean sums.jsonl?"),
         (["--data", "sums.jsonl", "--model", "gpt-x"], "openai/gpt-x"),
+        (["--data", "sums.jsonl", "--model", "mok"], "--model mok: did you mean mock?"),
+        (["--data", "sums.jsonl", "--model", "opnai"], "--model opnai: did you mean openai/MODEL?"),
         (["--data", "sums.jsonl", "--model", "opnai/gpt-x"], "--model: provider 'opnai' is not known"),
         (["--data", "sums.jsonl", "--model", "openai/x", "--base-url", "nowhere"], "--base-url"),
         (["--data", "sums.jsonl", "--model", "mock", "--scorer", "numerc"], "--scorer: unknown scorer 'numerc'"),
@@ -237,6 +239,16 @@ def test_options_that_make_no_run_are_refused_by_their_names(tmp_path: Path, arg
     before = snapshot(tmp_path)
     refused(call("run", *arguments, cwd=tmp_path), named)
     assert snapshot(tmp_path) == before
+
+
+def test_several_options_that_make_no_run_are_all_named(tmp_path: Path) -> None:
+    write_rows(tmp_path / "sums.jsonl", sums(2))
+    wrong = ("--scorer", "numerc", "--prompt", "{qestion}")
+    done = call("run", "--data", "sums.jsonl", "--model", "mock", *wrong, cwd=tmp_path)
+    assert done.code == 2
+    scorer, prompt = done.err.splitlines()
+    assert scorer.startswith("holdfast: --scorer: unknown scorer 'numerc'")
+    assert prompt.startswith("  --prompt: no column 'qestion'")
 
 
 def test_two_models_of_one_name_get_names_that_differ(tmp_path: Path) -> None:

@@ -199,8 +199,10 @@ class _Cell:
                 yield "scorer_failed"
             elif given is not None and not isinstance(given.value, str):
                 yield "no_score"
+            elif given is None:
+                yield "not_scored"
             elif numbers:
-                yield "not_scored" if given is None else "label"
+                yield "label"
 
     def _reduced(self, how: Reduction, values: Mapping[int, Any]) -> dict[str, float | str | None]:
         """Of each planned sample."""

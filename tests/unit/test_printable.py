@@ -5,8 +5,9 @@ import json
 import unicodedata
 
 import pytest
+from rich.cells import cell_len
 
-from holdfast.printable import LiveBlock, clean, is_watched, live_line, one_line
+from holdfast.printable import LiveBlock, clean, is_watched, live_line, one_line, wrapped
 from tests.screens import Screen
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -100,3 +101,25 @@ def test_live_lines_need_a_terminal_that_a_person_sees(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert is_watched(stream) == watched
+
+
+SENTENCE = "sums/large exact_match: not passed: the mean is below 0.5 at confidence 0.95; 模型 too"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 140])
+def test_a_long_sentence_is_broken_at_spaces_only(width: int) -> None:
+    lines = wrapped(SENTENCE, width)
+    assert " ".join(line.strip() for line in lines) == SENTENCE
+    assert max(map(cell_len, lines)) <= max(width, len("  exact_match:"))
+    assert all(line.startswith("  ") for line in lines[1:]), "a new line of its own begins at the left"
+
+
+def test_a_command_that_is_to_be_copied_stays_on_one_line() -> None:
+    command = "holdfast resume 20260101-120000-brisk-otter --set limits.run.cost_usd=10.0"
+    lines = wrapped(f"  2 failed samples can be tried again with: {command}. Or see `holdfast verify x` for more", 40)
+    assert lines == [
+        "  2 failed samples can be tried again",
+        "    with:",
+        f"    {command}.",
+        "    Or see `holdfast verify x` for more",
+    ]

@@ -5,6 +5,7 @@ the same `--id` continues the run. Options that only make sense without a spec f
 """
 
 import contextlib
+import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.errors import SpecError, UsageError
 from holdfast.runs import Given, find_modules_beside
-from holdfast.spec import Selection, build_spec, expand_names, fill_environment, select, value_of
+from holdfast.spec import PROVIDERS, Selection, build_spec, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
 _OPTIONS = (
@@ -84,7 +85,7 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
     names = list(dict.fromkeys(options.models))
     for text in names:
         if "/" not in text and ":" not in text and text != "mock":
-            raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
+            raise UsageError(f"--model {text}: {_model_advice(text)}")
     models: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(names)]
     for fields in models:
         if options.base_url and fields["provider"] != "mock":
@@ -107,10 +108,16 @@ def naming_options(where: str = "") -> Iterator[None]:
             raise
         text = str(error).removeprefix(": ")
         for place, option in _OPTIONS:
-            text, count = re.subn(f"^{place}(?=[:.])", option, text, flags=re.MULTILINE)
-            if count:
-                break
+            text = re.sub(f"^{place}(?=[:.])", option, text, flags=re.MULTILINE)
         raise SpecError(text) from error
+
+
+def _model_advice(text: str) -> str:
+    """What to write instead of a model without a provider."""
+    near = next(iter(difflib.get_close_matches(text, PROVIDERS, n=1, cutoff=0.7)), "")
+    if near:
+        return f"did you mean {near if near == 'mock' else f'{near}/MODEL'}?"
+    return f"write PROVIDER/MODEL, for example openai/{text}, or mock"
 
 
 def _refuse_missing(options: AdHoc) -> None:

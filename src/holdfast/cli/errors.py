@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.output import hanging, terminal_width
+from holdfast.cli.output import hanging, terminal_width, write_message
 from holdfast.cli.streams import discard_output
 from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError, error_of_path
 from holdfast.printable import one_line
@@ -32,7 +32,7 @@ def explain(error: HoldfastError) -> int:
     if isinstance(error, DriftError):
         _print_drift(error)
         return 3
-    sys.stderr.write(f"holdfast: {hanging(str(error))}\n")
+    write_message(f"holdfast: {hanging(str(error))}")
     if isinstance(error, HeldError | FencedError):
         return 4
     if isinstance(error, DiskError):
@@ -51,7 +51,7 @@ def explain_os_error(error: OSError) -> int:
 def _print_drift(error: DriftError) -> None:
     """Print each value on its own line, so that both are readable on a narrow terminal. Field names are never cut."""
     if not error.changes:
-        sys.stderr.write(f"holdfast: {hanging(str(error))}\n")
+        write_message(f"holdfast: {hanging(str(error))}")
         return
     width = max(terminal_width() - _INDENT, _VALUE_MIN)
     lines = ["holdfast: resume refused: it would mix two experiments.", "Nothing was changed. These differ:"]

@@ -13,7 +13,7 @@ from rich.segment import Segment
 
 from holdfast.cli.streams import discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
-from holdfast.printable import CleanStream, clean, one_line, terminal_size
+from holdfast.printable import CleanStream, clean, one_line, terminal_size, wrapped
 
 if TYPE_CHECKING:
     from holdfast.runs import WaitingJob
@@ -61,7 +61,14 @@ def terminal_width() -> int:
 
 
 def warn(line: str) -> None:
-    sys.stderr.write(f"warning: {hanging(line)}\n")
+    write_message(f"warning: {hanging(line)}")
+
+
+def write_message(text: str) -> None:
+    """Write lines to standard error. A terminal gets them wrapped at spaces, with no command broken."""
+    if sys.stderr.isatty():
+        text = "\n".join(line for each in text.split("\n") for line in wrapped(each, terminal_width()))
+    sys.stderr.write(f"{text}\n")
 
 
 def hanging(text: str) -> str:
@@ -113,6 +120,13 @@ def report_written(path: str) -> None:
 def print_line(line: str, style: str = "") -> None:
     """Print one line. It is not wrapped, so that it can be copied and searched, and has no markup."""
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
+
+
+def print_sentence(text: str, style: str = "") -> None:
+    """Print a sentence of ours. A terminal gets it wrapped at spaces, with no command broken."""
+    line = one_line(text)
+    for each in wrapped(line, console.width) if sys.stdout.isatty() else [line]:
+        print_line(each, style)
 
 
 def jobs_line(jobs: "Sequence[WaitingJob]") -> str:

@@ -4,7 +4,7 @@ import os
 import sys
 
 from holdfast.cli.progress import spinner
-from holdfast.errors import SpecError, UsageError
+from holdfast.errors import Problems, SpecError, UsageError
 from holdfast.journal import is_url
 from holdfast.runs import Given, Overrides, Run, default_store, load_given
 
@@ -29,12 +29,14 @@ def run_to_show(name: str, store: str | None) -> Run:
         return Run.find(where, name, spin.update)
 
 
-def load_named(path: str, overrides: Overrides, *, is_only: bool) -> Given:
-    """Load a spec. If it is not the only one, every error names it, also that of an option such as `--task`."""
+def load_named(path: str, overrides: Overrides, problems: Problems | None = None, *, is_only: bool) -> Given:
+    """Load a spec. If it is not the only one, every error names it, also that of an option such as `--task`.
+    `problems`: receives errors that leave a spec to check further.
+    """
     if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
         raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
     try:
-        return load_given(path, overrides)
+        return load_given(path, overrides, problems)
     except SpecError as error:
         if is_only or str(error).startswith(path):
             raise

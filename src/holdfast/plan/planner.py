@@ -29,7 +29,7 @@ from holdfast.datasets import (
     rows_in_memory,
     samples,
 )
-from holdfast.errors import DataError, SpecError
+from holdfast.errors import DataError, Problems, SpecError
 from holdfast.journal import BlobStore
 from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
 from holdfast.records import (
@@ -139,38 +139,56 @@ def prepare(
     solvers: Mapping[str, Any],
     stored: Mapping[str, TaskInputs] | None = None,
     counted: Callable[[], None] | None = None,
+    problems: Problems | None = None,
 ) -> dict[str, PreparedTask]:
     """Resolve every task's solver and prompt. `rows` and `solvers` hold objects that a script passed; `stored` holds
     the run's copies, for examples whose file is missing. `counted` is called for each row that is read later.
+    `problems`: receives errors, whose tasks are left out; by default the first is raised.
     """
+    problems = problems or Problems(stop=True)
     works = {}
     digests = ReferenceCache()
     for index, task in enumerate(spec.tasks):
         place = f"tasks[{index}]"
-        if not task.dataset.path and task.name not in rows:
-            raise SpecError(
-                f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
-            )
-        if task.sandbox is not None:
-            check_paths(task.sandbox, place)
-        solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
-        for role in solver.roles():
-            if role not in spec.roles:
-                known = ", ".join(sorted(spec.roles)) or "none"
-                raise SpecError(f"{place}.solver: there is no role {role!r}; there are: {known}; add it to `roles`")
-        if solver.counts_cost:
-            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent calls no roles
-        found: dict[Reference, FileContent] = {}
-        shots = _select_shots(
-            task, place, (stored or {}).get(task.name, TaskInputs()).shots, _record_sources(digests, found)
-        )
-        prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
-        try:
-            renderer = Renderer(prompt)
-        except SpecError as error:
-            raise SpecError(f"{place}.prompt: {error}") from error
-        works[task.name] = PreparedTask(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
+        solver = None
+        with problems.collecting():
+            solver = _find_solver(spec, task, solvers.get(task.name, task.solver), f"{place}.solver")
+        with problems.collecting():
+            if task.sandbox is not None:
+                check_paths(task.sandbox, place)
+        with problems.collecting():
+            if not task.dataset.path and task.name not in rows:
+                what = f"the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
+                raise SpecError(f"{place}.dataset.path: {what}")
+            found: dict[Reference, FileContent] = {}
+            inputs = (stored or {}).get(task.name, TaskInputs())
+            shots = _select_shots(task, place, inputs.shots, _record_sources(digests, found))
+            prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
+            renderer = _make_renderer(prompt, place)
+            # If the solver was refused, its data is checked nevertheless: any solver will do.
+            solver = solver or resolve_solver("chat", place)
+            own = rows.get(task.name)
+            works[task.name] = PreparedTask(task, solver, prompt, renderer, own, digests, found, counted)
     return works
+
+
+def _find_solver(spec: Spec, task: Task, given: Any, place: str) -> Solver:
+    """Resolve the solver of a task. SpecError if it calls a role that does not exist, or needs prices."""
+    solver = resolve_solver(given, place)
+    for role in solver.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles)) or "none"
+            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
+    if solver.counts_cost:
+        check_prices(models_of(spec, task), f"{place}: cost_usd")  # an agent calls no roles
+    return solver
+
+
+def _make_renderer(prompt: Prompt, place: str) -> Renderer:
+    try:
+        return Renderer(prompt)
+    except SpecError as error:
+        raise SpecError(f"{place}.prompt: {error}") from error
 
 
 def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[str]:
@@ -183,12 +201,34 @@ def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[st
     return frozenset(spec.roles) - {role for each in solvers for role in each.roles()}
 
 
-def survey(spec: Spec, works: Mapping[str, PreparedTask]) -> int:
-    """Read all data, render every prompt, and return the number of keys. SpecError for anything that cannot run."""
-    planned = 0
-    for work, every in surveyed(spec, works):
-        planned += sum(1 for _ in every) * work.task.repeats * len(models_of(spec, work.task))
+def survey(spec: Spec, works: Mapping[str, PreparedTask], problems: Problems | None = None) -> int:
+    """Read all data, render every prompt, and return the number of keys. SpecError for anything that cannot run.
+    `problems`: receives these errors instead.
+    """
+    if problems is None:
+        every = surveyed(spec, works)
+        return sum(sum(1 for _ in samples) * _keys_of_sample(spec, work) for work, samples in every)
+    planned, missing = 0, set(spec.samples or ())
+    for place, work in _placed(spec, works):
+        with problems.collecting():
+            _check_recorded(spec, work.task, place)
+            samples = sum(1 for _ in _checked_samples(spec, work, place, missing))
+            planned += samples * _keys_of_sample(spec, work)
+            check_groups(spec, {work.task.name: work})
+    if missing and not problems.found:  # a task that could not be read may have them
+        with problems.collecting():
+            _refuse_unknown(missing, spec, works)
     return planned
+
+
+def _keys_of_sample(spec: Spec, work: PreparedTask) -> int:
+    return work.task.repeats * len(models_of(spec, work.task))
+
+
+def _placed(spec: Spec, works: Mapping[str, PreparedTask]) -> list[tuple[str, PreparedTask]]:
+    """The prepared tasks with their places in the spec."""
+    named = ((f"tasks[{index}]", task.name) for index, task in enumerate(spec.tasks))
+    return [(place, works[name]) for place, name in named if name in works]
 
 
 def surveyed(spec: Spec, works: Mapping[str, PreparedTask]) -> Iterator[tuple[PreparedTask, Iterator[Sample]]]:
@@ -196,8 +236,7 @@ def surveyed(spec: Spec, works: Mapping[str, PreparedTask]) -> Iterator[tuple[Pr
     anything that cannot run. Only when the iteration has ended is the spec accepted.
     """
     missing = set(spec.samples or ())
-    for index, work in enumerate(works.values()):
-        place = f"tasks[{index}]"
+    for place, work in _placed(spec, works):
         _check_recorded(spec, work.task, place)
         yield work, _checked_samples(spec, work, place, missing)
     if missing:
@@ -231,8 +270,8 @@ def _check_recorded(spec: Spec, task: Task, place: str) -> None:
 
 def check_groups(spec: Spec, works: Mapping[str, PreparedTask]) -> None:
     """SpecError if no row has the group column. Single rows may lack it: their samples belong to no group."""
-    for index, (name, work) in enumerate(works.items()):
-        column, place = work.task.dataset.group, f"tasks[{index}].dataset"
+    for where, work in _placed(spec, works):
+        name, column, place = work.task.name, work.task.dataset.group, f"{where}.dataset"
         if not column:
             continue
         others: dict[str, None] = {}

@@ -188,6 +188,14 @@ class CellReport(msgspec.Struct, frozen=True):
     """A sentence, if the spec names a group column but the rows cannot be read. Then each sample is its own group."""
 
 
+def unscored_counts(cell: CellReport, partial: "PartialEvaluation | None") -> tuple[int, int]:
+    """For a cell without scores: n and how many are left out. Without scorers every finished answer counts; in a
+    partial evaluation none, because none of them was chosen.
+    """
+    n = cell.finished if partial is None else 0
+    return n, cell.planned - n
+
+
 class PartialEvaluation(msgspec.Struct, frozen=True):
     """An evaluation in which only chosen answers are scored. `chosen`: how, as options of `score`."""
 
@@ -393,7 +401,7 @@ def _report_scorer(
     numbers, labels = sum(part.numbers for part in parts), _merge_labels(part.labels for part in parts)
     no_score, failures = sum(part.missing for part in parts), sum(part.failures.count for part in parts)
     missing = {**left, "scorer_failed": failures, "no_score": no_score, "label": sum(labels.values()) if numbers else 0}
-    missing["not_scored"] = selected.planned - numbers - sum(missing.values()) if numbers else 0
+    missing["not_scored"] = selected.planned - (numbers or sum(labels.values())) - sum(missing.values())
     missing = {why: count for why, count in missing.items() if count > 0}
     reductions = [how for how in selected.reducing.reductions if how.name != MEAN]
     reduced = [_reduce(selected, how, [part.reduced.get(how.label) for part in parts], scale) for how in reductions]

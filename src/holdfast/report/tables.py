@@ -14,10 +14,11 @@ from rich.text import Text
 from holdfast.errors import RecordTooLargeError
 from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX, Usage
-from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, unscored_counts
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.text import (
     Grid,
+    Sentence,
     brief,
     count_of,
     counted,
@@ -54,6 +55,7 @@ _COLUMNS = (
 _DEFAULT = ("task", "model", "scorer", "mean", "95% interval", "n")
 _DEFAULT_IF_ROOM = ("left out", "cost", "tokens", "summed time")
 _DEFAULT_MAX = 8
+_OPTIONAL = ("summed time", "tokens", "cost")
 _SENTENCES_MAX = 10
 _MODELS_MAX = 5
 _NAMES = 3
@@ -73,9 +75,11 @@ def report_table(report: RunReport, command: Command | None = None, *, all_colum
     `all_columns` is set there are at most eight. With `command`, it also lists what to do about failed samples.
     """
     names, rows = report_rows(report, all_columns=all_columns)
-    sentences = [_line(sentence, "bold") for sentence in result_sentences(report, command)]
-    above: list[RenderableType] = [headline(report), *map(_line, notice_lines(report)), *sentences, ""]
-    return Group(*above, plain_table(names, rows), *_footnotes(report, command))
+    sentences = [Sentence(sentence, "bold") for sentence in result_sentences(report, command)]
+    above: list[RenderableType] = [headline(report), *map(Sentence, notice_lines(report)), *sentences, ""]
+    every = command("report", "--all") if command is not None else f"holdfast report {report.run_id} --all"
+    table = plain_table(names, rows, () if all_columns else _OPTIONAL, f"see {every}")
+    return Group(*above, table, *_footnotes(report, command))
 
 
 def report_html(report: RunReport) -> str:
@@ -95,10 +99,8 @@ def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[st
         counts = (str(cell.failed), str(cell.unfinished))
         spent = (used, str(cell.cost), duration(cell.seconds))
         if not cell.scorers:
-            left = str(cell.planned - cell.finished)
-            rows.append(
-                (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts, left, *spent)
-            )
+            n, left = map(str, unscored_counts(cell, report.partial))
+            rows.append((cell.task, cell.model, "-", "-", "-", "-", n, "0", "0", *counts, left, *spent))
         named = [(each, *row) for each in cell.scorers for row in scorer_rows(each)]
         for number, (scorer, name, numbers) in enumerate(named):
             left = str(left_out(scorer, name))
@@ -119,9 +121,12 @@ def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[st
     return [_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
-def plain_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Grid:
-    """Names to the left, numbers to the right."""
-    return Grid(list(names), [list(row) for row in rows], titles=_NAMES, right=_COLUMNS[_NAMES:], whole=("scorer",))
+def plain_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], optional: Sequence[str] = (), hint: str = ""
+) -> Grid:
+    """Names to the left, numbers to the right. `optional`: columns that a narrow terminal leaves out, see `Grid`."""
+    grid = Grid(list(names), [list(row) for row in rows], titles=_NAMES, right=_COLUMNS[_NAMES:], whole=("scorer",))
+    return grid.with_optional(optional, hint)
 
 
 def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -145,7 +150,13 @@ def as_text(shown: RenderableType) -> str:
     out = io.StringIO()
     # In a notebook, rich would show the text as an output of the cell instead of writing it to the file.
     console = Console(
-        file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None, force_jupyter=False
+        file=out,
+        width=_TEXT_WIDTH,
+        highlight=False,
+        markup=False,
+        color_system=None,
+        force_jupyter=False,
+        force_terminal=False,
     )
     console.print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -164,7 +175,12 @@ def headline(report: RunReport) -> Text:
 def notice_lines(report: RunReport) -> Iterator[str]:
     """What a reader must know before the numbers: damage, and which evaluation is shown if there are several."""
     yield from (f"damaged: {sentence}" for sentence in report.damage)
-    if len(report.evaluations) > 1:
+    yield from evaluation_lines(report)
+
+
+def evaluation_lines(report: RunReport) -> Iterator[str]:
+    """Which evaluation is shown if there are several, and what a partial one covers."""
+    if len(report.evaluations) > 1 and report.evaluation:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
     yield from partial_lines(report)
@@ -449,7 +465,7 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         saved, used = report.cost.saved_dollars, tokens(report.saved)
         line += f"; replay saved {dollars(saved)} ({used})" if saved else f"; replay saved {used}"
-    yield _line(line, style="dim")
+    yield Sentence(line, style="dim")
     sections = (
         ("dim", cost_sentences(report.cost)),
         ("dim", speed_lines(report)),
@@ -459,14 +475,14 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         ("yellow", anomaly_lines(report, command)),
         ("red", failure_lines(report.cells)),
     )
-    yield from (_line(line, style) for style, lines in sections for line in lines)
+    yield from (Sentence(line, style) for style, lines in sections for line in lines)
     if command is not None and report.status != "running":
         for line in retry_lines(report.cells, command):
-            yield _line(line)
+            yield Sentence(line)
     if report.anomalies:
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
-        yield _line(f"{found} in the journal: see `{look}`", style="red")
+        yield Sentence(f"{found} in the journal: see `{look}`", style="red")
 
 
 def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -477,5 +493,5 @@ def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """One line of any length. The terminal wraps it, so that copied text has no line breaks."""
+    """One line of any length."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ignore")

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.printable import clean, one_line
+from holdfast.printable import clean, one_line, wrapped
 from holdfast.records import parse_reference
 
 if TYPE_CHECKING:
@@ -219,6 +219,20 @@ def money(amount: float) -> str:
     return f"about ${amount:,.2f}"
 
 
+class Sentence:
+    """A sentence that a terminal shows wrapped at spaces. In a file or a pipe it is one line."""
+
+    def __init__(self, text: str, style: str = "") -> None:
+        self._text, self._style = one_line(text), style
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        for line in wrapped(self._text, options.max_width) if console.is_terminal else [self._text]:
+            yield Text(line, style=self._style, no_wrap=True, overflow="ignore")
+
+
 _GAP = 2
 _FOLDED_MIN = 10
 
@@ -247,26 +261,51 @@ class Grid:
         self._whole = {*self._right, *map(one_line, whole)}
         self._titles = titles
         self._styles = styles or {}
+        self._optional: list[str] = []
+        self._hint = ""
+
+    def with_optional(self, names: Iterable[str], hint: str) -> "Grid":
+        """The same grid, where a narrow terminal leaves out these columns, the first one first. A line below names
+        them, with `hint`: how to see them.
+        """
+        self._optional, self._hint = [name for name in map(one_line, names) if name in self._columns], hint
+        return self
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
-        widths = [max(map(cell_len, each)) for each in zip(self._columns, *self._rows, strict=True)]
-        named = zip(self._columns, widths, strict=True)
-        folded = [width if name in self._whole else min(width, _FOLDED_MIN) for name, width in named]
-        room = options.max_width - _GAP * (len(widths) - 1)
-        if sum(widths) <= room:
-            yield self._table(widths)
-        elif sum(folded) <= room:
-            yield self._table(_widen(folded, widths, room))
-        else:
-            yield from self._paragraphs(options.max_width)
+        for count in range(len(self._optional) + 1):
+            left_out = self._optional[:count]
+            shown = [i for i, name in enumerate(self._columns) if name not in left_out]
+            widths = self._fit(shown, options.max_width)
+            if widths is not None:
+                yield self._table(shown, widths)
+                if left_out:
+                    yield Sentence(f"no room for {', '.join(left_out)}: {self._hint}", "dim")
+                return
+        yield from self._paragraphs(options.max_width)
 
-    def _table(self, widths: Sequence[int]) -> Table:
+    def _fit(self, shown: Sequence[int], width: int) -> list[int] | None:
+        """The widths of columns in a table: as wide as their texts, else with folded names and titles of numbers. None
+        if they do not fit.
+        """
+        full, folded = [], []
+        for i in shown:
+            name, texts = self._columns[i], max((cell_len(row[i]) for row in self._rows), default=0)
+            full.append(max(texts, cell_len(name)))
+            title = max(map(cell_len, name.split()), default=0) if name in self._right else cell_len(name)
+            folded.append(max(texts, title) if name in self._whole else min(full[-1], _FOLDED_MIN))
+        room = width - _GAP * (len(shown) - 1)
+        if sum(full) <= room:
+            return full
+        return _widen(folded, full, room) if sum(folded) <= room else None
+
+    def _table(self, shown: Sequence[int], widths: Sequence[int]) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name, width in zip(self._columns, widths, strict=True):
+        for i, width in zip(shown, widths, strict=True):
+            name = self._columns[i]
             justify: Literal["left", "right"] = "right" if name in self._right else "left"
             table.add_column(name, justify=justify, width=width, overflow="fold")
         for number, row in enumerate(self._rows):
-            named = zip(self._columns, row, strict=True)
+            named = ((self._columns[i], row[i]) for i in shown)
             table.add_row(*(Text(text, style=self._styles.get((number, name), "")) for name, text in named))
         return table
 

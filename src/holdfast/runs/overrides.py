@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import SpecError
+from holdfast.errors import Problems, SpecError
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
 from holdfast.runs.store.damage import require_started
@@ -68,16 +68,18 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
     return Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
 
 
-def load_given(path: str, overrides: Overrides) -> Given:
-    """Read a spec file, with the assignments and the selection of the caller applied. A `.env` file provides values."""
+def load_given(path: str, overrides: Overrides, problems: Problems | None = None) -> Given:
+    """Read a spec file, with the assignments and the selection of the caller applied. A `.env` file provides values.
+    `problems`: receives errors that leave a spec to check further.
+    """
     file = read_spec(path)
     fill_environment(file.raw, overrides.sets)
-    return resolve_spec_file(file, overrides)
+    return resolve_spec_file(file, overrides, problems)
 
 
-def resolve_spec_file(file: SpecFile, overrides: Overrides) -> Given:
+def resolve_spec_file(file: SpecFile, overrides: Overrides, problems: Problems | None = None) -> Given:
     """Apply the assignments and the selection of the caller to a spec file, and make its modules importable."""
-    resolved = resolve_file(file, overrides.sets)
+    resolved = resolve_file(file, overrides.sets, problems=problems)
     spec = select(resolved.spec, overrides.selection)
     find_modules_beside(file.path, spec, file.included)
     return Given(spec, where=file.path, origins=file.origins, included=file.included, kept=resolved.kept)

@@ -134,6 +134,16 @@ class Run(RunActions):
             raise UsageError(f"{self.place.run_id} {problem} {name!r}; there are: {known or 'none'}")
         return found[0] if found else ""
 
+    def evaluation_id(self, name: str = "") -> str:
+        """The id of an evaluation by its name, its id or a prefix of it; by default of the current one, empty if there
+        is none.
+        """
+        return self._evaluation(name) or self._index.story.evaluation
+
+    def evaluation_names(self) -> dict[str, str]:
+        """What each evaluation is called, by id: its own name, or its scorers."""
+        return evaluation_names(self._index.story)
+
     def report(self, evaluation: str = "") -> RunReport:
         """`evaluation`: a name or id; the newest by default."""
         status = self.status()

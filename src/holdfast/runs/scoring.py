@@ -56,6 +56,7 @@ from holdfast.spec import (
     fill_environment,
     fill_roles,
     nearest,
+    nearest_file,
     parse_yaml,
     spec_mapping,
 )
@@ -195,6 +196,8 @@ def _read_scorers(path: str) -> _ScorersFile:
     try:
         with open(path, encoding="utf-8") as file:
             content = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
+    except FileNotFoundError as error:
+        raise UsageError(f"--scorers: {path}: no such file{nearest_file(path)}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
     try:

@@ -1,5 +1,6 @@
 """Summarizes one run; reads only. `RunSummary` is the output of `show --json`, made from an index that is current."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -183,11 +184,16 @@ def step_counts(story: Story) -> dict[str, int]:
 
 
 def evaluation_names(story: Story) -> dict[str, str]:
-    """The display name of each evaluation: its own name, or its scorers."""
+    """The display name of each evaluation: its own name, or its scorers. Equal names are numbered: `rubric #2`."""
     names: dict[str, str] = {}
     for evaluation, started in story.evaluations.items():
         scorers = dict.fromkeys(str(each.get("name", "")) for each in started.scorers)
         names[evaluation] = started.name or ", ".join(scorers)
+    known, seen = Counter(names.values()), Counter[str]()
+    for evaluation, name in names.items():
+        seen[name] += 1
+        if known[name] > 1:
+            names[evaluation] = f"{name} #{seen[name]}"
     return names
 
 

@@ -208,7 +208,7 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and arg not in made.args:
-            raise ScorerError(place, f"{made.name} needs the argument {arg!r}")
+            raise ScorerError(place, f"{made.name} needs the argument {arg!r}: write {{{made.name}: {{{arg}: …}}}}")
     _check_types(made, place)
     problem = made.check(**made.args) if made.check is not None else ""
     if problem:

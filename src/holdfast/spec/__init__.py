@@ -1,10 +1,11 @@
 """Specs: their types, how they are read, and what changing each field means for a resume."""
 
 from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes
-from holdfast.spec.messages import find_warnings, nearest
+from holdfast.spec.messages import find_warnings, nearest, nearest_file
 from holdfast.spec.providers import (
     LOCAL_BATCHES,
     PROVIDERS,
+    ProviderInfo,
     expand_names,
     is_external,
     key_variables,
@@ -55,6 +56,7 @@ from holdfast.spec.types import (
     Sandbox,
     Spec,
     Task,
+    described,
 )
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "Model",
     "Origins",
     "Price",
+    "ProviderInfo",
     "Reduction",
     "RunLimits",
     "SampleLimits",
@@ -93,6 +96,7 @@ __all__ = [
     "check_answers",
     "check_prices",
     "check_stored_spec",
+    "described",
     "expand",
     "expand_names",
     "fill_environment",
@@ -106,6 +110,7 @@ __all__ = [
     "load_spec",
     "missing_keys",
     "nearest",
+    "nearest_file",
     "parse_reductions",
     "parse_yaml",
     "placed_models",

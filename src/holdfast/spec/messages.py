@@ -3,6 +3,7 @@
 Warnings are for valid specs that probably contain a mistake. Pure: the environment is a parameter.
 """
 
+import copy
 import difflib
 import os
 import re
@@ -25,6 +26,7 @@ _SIMILARITY_MIN = 0.8
 """Similarity cutoff for typos of a field. `api_key` and `api_key_env` are below it."""
 _WRITTEN: dict[type[msgspec.Struct], set[str]] = {Spec: {"defaults", "include"}, Task: {"when"}, Model: {"when"}}
 """What a spec may write beside the fields of the effective spec."""
+_ABSENT = object()
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 _SECRET_ADVICE = "; a secret belongs in the environment: name its variable with api_key_env"
 
@@ -55,8 +57,18 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
 
 
 def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str) -> SpecError:
-    """Report the mistakes of all tasks and models in one SpecError. msgspec alone stops at the first."""
-    found = {str(explain(error, where)): None}
+    """Report all unknown fields, and the other mistakes of all tasks and models, in one SpecError. msgspec alone stops
+    at the first.
+    """
+    found: dict[str, None] = {}
+    mapping, left = copy.deepcopy(dict(mapping)), error
+    while found.setdefault(str(explain(left, where))) is None and _remove_unknown(mapping, str(left)):
+        try:
+            msgspec.convert(mapping, Spec, strict=False)
+        except msgspec.ValidationError as other:
+            left = other
+        else:
+            break
     parts = []
     for name, kind in (("models", Model), ("tasks", Task)):
         every = mapping.get(name)
@@ -70,6 +82,21 @@ def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], wher
             relocated = msgspec.ValidationError(f"{message} - at `$.{name}[{i}]{at.removesuffix('`')}`")
             found[str(explain(relocated, where))] = None
     return SpecError("\n".join(found))
+
+
+def _remove_unknown(mapping: Any, message: str) -> bool:
+    """Remove the unknown field that an error is about, so that the next one can be found. False if it is not about
+    one.
+    """
+    unknown, at = _UNKNOWN.search(_AT.sub("", message)), _AT.search(message)
+    if unknown is None:
+        return False
+    for step in re.findall(r"[^.\[\]]+", at[1] if at else ""):
+        if isinstance(mapping, list) and step.isdecimal() and int(step) < len(mapping):
+            mapping = mapping[int(step)]
+        else:
+            mapping = mapping.get(step) if isinstance(mapping, dict) else None
+    return isinstance(mapping, dict) and mapping.pop(unknown[1], _ABSENT) is not _ABSENT
 
 
 def nearest(name: str, valid: set[str]) -> str:

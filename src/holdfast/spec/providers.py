@@ -41,6 +41,10 @@ class ProviderInfo(msgspec.Struct, frozen=True):
     """"module:function" that takes a `Connection` and returns a `BatchApi`; empty: no batch API."""
     price_list: str = ""
     """The name of the default server in the price list of the package genai-prices; empty if it is not listed."""
+    options: str = ""
+    """The struct of its `options`, in the module of the factory; empty if it has none."""
+    free_options: str = ""
+    """What `options` may hold if that is not a struct: one sentence."""
     removed: str = ""
     """For a provider that older versions had: what to use now."""
 
@@ -60,14 +64,10 @@ _VLLM = (
 )
 
 
-def _built_in(
-    module: str, *key_variables: str, base_url: str = "", batches: str = "", prices: str = ""
-) -> ProviderInfo:
+def _built_in(module: str, *key_variables: str, **fields: str) -> ProviderInfo:
     """A provider of `models/providers`, whose factory is called `make_MODULE`."""
     factory = f"holdfast.models.providers.{module}:make_{module}"
-    return ProviderInfo(
-        factory=factory, base_url=base_url, key_variables=key_variables, batch_factory=batches, price_list=prices
-    )
+    return ProviderInfo(factory=factory, key_variables=key_variables, **fields)
 
 
 def _compatible(base_url: str, *key_variables: str, removed: str = "") -> ProviderInfo:
@@ -80,8 +80,8 @@ PROVIDERS: dict[str, ProviderInfo] = {
         "anthropic",
         "ANTHROPIC_API_KEY",
         base_url="https://api.anthropic.com/v1",
-        batches=_ANTHROPIC_BATCHES,
-        prices="anthropic",
+        batch_factory=_ANTHROPIC_BATCHES,
+        price_list="anthropic",
     ),
     "deepseek": _compatible("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "fireworks": _compatible("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
@@ -90,16 +90,21 @@ PROVIDERS: dict[str, ProviderInfo] = {
         "GEMINI_API_KEY",
         "GOOGLE_API_KEY",
         base_url="https://generativelanguage.googleapis.com/v1beta",
-        prices="google",
+        price_list="google",
     ),
     "groq": _compatible("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "litellm": _built_in("litellm"),
+    "litellm": _built_in("litellm", free_options="Any argument of `litellm.acompletion`, such as `aws_region_name`."),
     "llamacpp": _compatible("http://127.0.0.1:8080/v1"),
     "mistral": _compatible("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    "mock": _built_in("mock", batches=LOCAL_BATCHES),
+    "mock": _built_in("mock", batch_factory=LOCAL_BATCHES, options="MockOptions"),
     "ollama": _compatible("http://127.0.0.1:11434/v1"),
     "openai": _built_in(
-        "openai", "OPENAI_API_KEY", base_url="https://api.openai.com/v1", batches=_OPENAI_BATCHES, prices="openai"
+        "openai",
+        "OPENAI_API_KEY",
+        base_url="https://api.openai.com/v1",
+        batch_factory=_OPENAI_BATCHES,
+        price_list="openai",
+        options="OpenAIOptions",
     ),
     "openrouter": _compatible("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "sglang": _compatible("http://127.0.0.1:30000/v1"),

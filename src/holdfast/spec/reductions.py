@@ -77,7 +77,9 @@ def check_reductions(task: Task, place: str) -> None:
     """SpecError if a reducer needs more repeats than the task has: found before anything is paid for."""
     for each in reductions(task.reduce, place):
         if each.k > task.repeats:
-            raise SpecError(f"{place}: {each.label} needs {each.k} repeats, and the task has {task.repeats}")
+            raise SpecError(
+                f"{place}: {each.label} needs {each.k} repeats, and the task has {task.repeats}; set repeats: {each.k}"
+            )
 
 
 def check_answers(task: Task, scorers: set[str], place: str) -> None:

@@ -1,11 +1,13 @@
 """`compare`, `leaderboard` and `gate` on runs that lack something: nothing is passed over in silence."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.api import compare, gate, leaderboard
 from holdfast.cli.commands.compare import CompareOptions, compare_runs
 from holdfast.cli.commands.gate import gate_run
 from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
@@ -13,8 +15,10 @@ from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import GateOptions, Run
+from holdfast.runs import GateOptions, Run, find_run
 from holdfast.runs.compare.comparability import unlike, without_data
+from holdfast.runs.execution.answer_selection import AnswerSelection
+from holdfast.runs.scoring import ScoreRequest, given_to_score, score
 from holdfast.score import scorer
 from tests.unit.engine.runs import Asked, cut_after, echo, given, go, model, rows
 
@@ -296,3 +300,67 @@ def test_runs_of_the_same_id_in_two_experiments_are_distinguished(
 def test_no_test_case_passes_because_the_bound_is_no_number() -> None:
     with pytest.raises(UsageError, match="--at-least nan: must be a finite number"):
         print_report(["run"], None, ReportOptions(format="junit", at_least=float("nan")))
+
+
+def score_again(store: Path, run: str, limit: int | None = None) -> str:
+    """Score a run with another scorer of the same name, or a part of it; return the id of the evaluation."""
+
+    def right(sample: Sample, answer: Answer) -> bool:
+        return bool(answer.text)
+
+    request = ScoreRequest([right], selection=AnswerSelection(limit=limit))
+    place, asked = find_run(str(store), run), given([quiz()], [model("m", echo)])
+    return asyncio.run(score(given_to_score(asked, place, request), place, request)).evaluation
+
+
+def test_every_output_names_the_evaluation_that_it_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path)
+    for run in ("one", "two"):
+        go(tmp_path, given([quiz()], [model("m", echo)]), run_id=run)
+    with Run.find(store, "one") as opened:
+        first = opened.evaluation_id()
+    second, part = score_again(tmp_path, "one"), score_again(tmp_path, "two", limit=1)
+    assert second == part
+    sentence = f"one: scores of the evaluation {second} (right #2), one of 2; for another, add --evaluation"
+    for result in (
+        gate("one", at_least=0.5, store=store),
+        compare("one", "two", store=store),
+        leaderboard("one", "two", store=store),
+    ):
+        assert result.evaluations["one"] == second
+        assert result.evaluations.get("two", first) == first, "a partial evaluation is never the current one"
+        assert f"warning: {sentence}" in str(result)
+        assert sentence in result._repr_html_()
+    gate_run("one", GateOptions(at_least=0.5), store, as_json=False)
+    assert sentence in capsys.readouterr().err
+    gate_run("one", GateOptions(at_least=0.5, evaluation=first), store, as_json=True)
+    found = told(capsys)
+    assert (found["evaluations"], found["warnings"]) == ({"one": first}, [])
+    for format in ("table", "markdown", "junit", "latex", "html"):
+        print_report(["one"], store, ReportOptions(format))
+        text = capsys.readouterr().out.replace("\\", "")
+        assert f"scores of the evaluation {second} (right #2), one of 2" in text, format
+
+
+def test_a_verdict_has_the_sentence_that_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, "one", quiz())
+    result = gate("one", at_least=0.99, store=str(tmp_path))
+    reason = "quiz/m right: not enough data on 3 samples: "
+    assert result.verdicts[0].reason.startswith(reason)
+    assert result.verdicts[0].reason in str(result)
+    assert result.verdicts[0].reason in result._repr_html_()
+    gate_run("one", GateOptions(at_least=0.99), str(tmp_path), as_json=False)
+    assert capsys.readouterr().out.startswith(reason)
+
+
+def test_a_program_gets_the_rows_that_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run, reply in (("one", echo), ("two", other_word)):
+        go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
+    store = str(tmp_path)
+    gate_run("one", GateOptions(at_least=0.5), store, as_json=False, all_columns=True)
+    print_boards(["one", "two"], LeaderboardOptions(), store)
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    for result in (gate("one", at_least=0.5, store=store), leaderboard("one", "two", store=store)):
+        table = str(result).partition("\n\n")[0].splitlines()
+        assert len(table) > 2
+        assert [line for line in table if line not in printed] == []

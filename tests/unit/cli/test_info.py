@@ -1,5 +1,6 @@
 """`holdfast info`: everything that a spec may name is listed, and every example can be used as it is."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ from holdfast.cli.commands.info import KINDS, Topic, topics
 from holdfast.cli.main import COMMANDS, app
 from holdfast.datasets import FORMATS as DATA_FORMATS
 from holdfast.errors import UsageError
+from holdfast.models import open_provider
+from holdfast.models.providers.mock import MockOptions
 from holdfast.report import FORMATS
 from holdfast.score import EXTRACTORS, SCORERS, resolve
 from holdfast.solve import SOLVERS, TOOLS, resolve_solver
@@ -82,7 +85,29 @@ def test_the_example_of_a_solver_or_a_tool_is_accepted(
 def test_the_example_of_a_provider_is_accepted(name: str) -> None:
     models = yaml.safe_load(named("provider")[name].example)["models"]
     spec = build_spec({"experiment": "e", "models": models, "tasks": [{"name": "t", "dataset": {"path": "x.jsonl"}}]})
-    assert spec.models[0].provider in (name, PROVIDERS[name].speaks)
+    for model in spec.models:
+        assert model.provider in (name, PROVIDERS[name].speaks)
+        if name != "litellm":  # its package is not installed everywhere
+            open_provider(model, "models[0]")
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_provider_lists_its_options_with_a_sentence_each(name: str) -> None:
+    options = [each for each in named("provider")[name].arguments if each.name.startswith("options")]
+    assert options
+    assert all(each.meaning.endswith(".") for each in options)
+
+
+def test_the_mock_shows_every_option_and_an_example_that_runs(tmp_path: Path) -> None:
+    text = show("mock")
+    for option in MockOptions.__struct_fields__:
+        assert f"  options.{option} " in text
+    example = text.partition("Example:\n")[2]
+    (tmp_path / "rows.jsonl").write_text('{"question": "2 + 2"}\n')
+    spec = f"{inspect.cleandoc(example)}\ntasks: [{{name: t, dataset: {{path: rows.jsonl}}, prompt: '{{question}}'}}]\n"
+    (tmp_path / "spec.yaml").write_text(spec)
+    arguments = ["run", str(tmp_path / "spec.yaml"), "--store", str(tmp_path / "runs")]
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
 
 
 def test_one_name_shows_arguments_with_types_and_defaults() -> None:

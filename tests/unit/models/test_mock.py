@@ -5,7 +5,6 @@ import re
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Provider, Request, Retries, make_provider
@@ -167,10 +166,3 @@ def test_key_order_in_a_request_does_not_matter() -> None:
 
     assert of({"a": 1, "b": 2}) == of({"b": 2, "a": 1})
     assert of({"a": 1}) != of({"a": 2})
-
-
-def test_its_options_are_documented() -> None:
-    import holdfast.models.providers.mock as module
-
-    fields = {field.name for field in msgspec.structs.fields(MockOptions)}
-    assert all(f"| `{name}` |" in (module.__doc__ or "") for name in fields)

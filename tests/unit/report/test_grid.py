@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.report.text import Grid
+from holdfast.report.text import Grid, Sentence
 
 ROWS = [
     ("20260101-120000-brisk-otter", "an-experiment-with-a-long-name", "completed", "12/12", ""),
@@ -61,3 +61,38 @@ def test_numbers_are_aligned_to_the_right() -> None:
     head, first, second = shown(200)
     end = head.index("done") + len("done")
     assert [line[:end].split()[-1] for line in (first, second)] == ["12/12", "3/1000000"]
+
+
+def board(width: int) -> list[str]:
+    columns = ("task", "scorer", "rank", "model", "mean", "95% interval", "n", "cost")
+    rows = [
+        (task, "exact_match", "1", model, "0.0333", "0.0059 .. 0.1667", "30", "$0.0004200 and more")
+        for task in ("arithmetic", "geography", "history")
+        for model in ("gpt-4o-mini", "claude-haiku", "llama-3.1-8b-instruct")
+    ]
+    grid = Grid(columns, rows, titles=4, right=("rank", *columns[4:]), whole=("scorer",))
+    out = io.StringIO()
+    Console(file=out, width=width).print(grid.with_optional(("cost", "n"), "add --all"), crop=False)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_optional_columns_are_left_out_before_rows_become_paragraphs() -> None:
+    wide, usual, narrow = board(140), board(80), board(40)
+    assert wide[0].endswith("cost")
+    assert len(wide) == 1 + 9
+    assert usual[0].split() == ["task", "scorer", "rank", "model", "mean", "95%", "interval", "n"]
+    assert usual[-1] == "no room for cost: add --all"
+    assert narrow[0] == "arithmetic / exact_match / 1 /", "each row is a paragraph, with all of its columns"
+    assert any("cost $0.0004200" in line for line in narrow)
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_a_sentence_is_wrapped_on_a_terminal_and_one_line_elsewhere(width: int) -> None:
+    text = "no difference can be seen between small and large (95%: large is up to 14.9 points lower)"
+    for is_terminal in (True, False):
+        out = io.StringIO()
+        console = Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
+        console.print(Sentence(text), crop=False)
+        lines = out.getvalue().splitlines()
+        assert " ".join(map(str.strip, lines)) == text
+        assert (max(map(len, lines)) <= width) is (is_terminal or width > len(text))

@@ -364,3 +364,16 @@ def test_two_runs_with_the_same_id_are_told_apart() -> None:
     text = Seen(page(*pages)).text
     assert "one/r m: 50.0%" in text
     assert "two/r m: 50.0%" in text
+
+
+def test_differences_between_two_runs_name_the_model_that_both_sides_share() -> None:
+    (found,) = compared().comparisons
+    rows = tuple(
+        msgspec.structs.replace(found, first=Side("r1", "t", model), second=Side("r2", "t", model))
+        for model in ("small", "large")
+    )
+    text = page(RunPage(report(run_id="r1"), (), RunOrigin(())), RunPage(report(run_id="r2"), (), RunOrigin(())),
+                comparison=ComparisonResult(rows, True, (), "holm", 2))  # fmt: skip
+    figure = text[text.index("<figure") :]
+    assert "small: r2 minus r1" in figure
+    assert "large: r2 minus r1" in figure

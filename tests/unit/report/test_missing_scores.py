@@ -1,5 +1,6 @@
 """Scores that are missing are counted and bounded, and never help: in reports, gates, comparisons and leaderboards."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,12 @@ from holdfast.report.compare.gate import GateRule, GateVerdict, judge_against, j
 from holdfast.report.compare.leaderboard import Board, leaderboards
 from holdfast.report.compare.sides import SideAnswers
 from holdfast.report.costs import Cost
+from holdfast.report.formats.latex import latex
+from holdfast.report.formats.markdown import markdown
+from holdfast.report.tables import report_rows
 from holdfast.runs import Run, find_run
+from holdfast.runs.execution.answer_selection import AnswerSelection
+from holdfast.runs.scoring import ScoreRequest, given_to_score, score
 from holdfast.score import scorer
 from holdfast.solve import Context
 from holdfast.stats import BOOL, COUNT, UNIT, Scale
@@ -392,3 +398,30 @@ def test_means_and_ranks_rest_on_the_keys_that_all_have() -> None:
     assert {each.run: each.summary.mean for each in found.ranked} == {"one": 1.0, "two": 0.9, "three": 0.8}
     assert ranks(found) == {"one": 1, "two": 1, "three": 1}
     assert [each.run for each in found.ranked] == ["one", "two", "three"]
+
+
+def test_a_scorer_that_fails_on_all_chosen_answers_leaves_out_the_others_too(tmp_path: Path) -> None:
+    """`n` is the number of scores, also for a task of which no answer was chosen."""
+    tasks = [
+        Asked(name, [{**row, "id": f"{name}{row['id']}"} for row in rows(6)], scorers=["exact_match"])
+        for name in ("a", "b")
+    ]
+    go(tmp_path, given(tasks))
+
+    def broken(sample: Sample, answer: Answer) -> float:
+        raise ValueError("no verdict")
+
+    place, request = (
+        find_run(str(tmp_path), "run-1"),
+        ScoreRequest([broken], "", AnswerSelection(samples=("as0", "as1"))),
+    )
+    done = asyncio.run(score(given_to_score(given(tasks), place, request), place, request))
+    with Run(done.place) as run:
+        report = run.report(done.evaluation)
+    chosen, other = report.cells
+    assert chosen.scorers[0].missing == {"scorer_failed": 2, "not_scored": 4}
+    assert other.scorers == ()
+    names, shown = report_rows(report, all_columns=False)
+    assert [(line[names.index("n")], line[names.index("left out")]) for line in shown] == [("0", "6")] * 2
+    assert markdown(report).count("| 0 | 6 |") == 2
+    assert latex([report]).count("& 0 & 6") == 2

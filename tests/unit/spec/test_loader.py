@@ -251,3 +251,27 @@ def test_a_batch_for_all_models_is_a_default_that_one_may_do_without() -> None:
 def test_a_batch_is_set_on_the_command_line_like_any_other_field() -> None:
     assert built("models[0].batch=true").models[0].batch is not None
     assert built("models[0].batch.requests=7").models[0].batch == Batch(requests=7)
+
+
+def test_all_unknown_fields_and_contradictions_are_reported_at_once() -> None:
+    model = {"name": "m", "provider": "mock", "prams": {}, "opts": {}}
+    task = {"name": "t", "dataset": {"path": "x", "targt": "a"}, "promt": "x", "repeats": "many"}
+    with pytest.raises(SpecError) as found:
+        build_spec({"experimnt": "e", "models": [model], "tasks": [task]}, "eval.yaml")
+    assert str(found.value).splitlines() == [
+        "eval.yaml: unknown field 'experimnt'; did you mean 'experiment'?",
+        "eval.yaml: models[0]: unknown field 'prams'; did you mean 'params'?",
+        "eval.yaml: models[0]: unknown field 'opts'; did you mean 'options'?",
+        "eval.yaml: tasks[0].dataset: unknown field 'targt'; did you mean 'target'?",
+        "eval.yaml: tasks[0]: unknown field 'promt'; did you mean 'prompt'?",
+        "eval.yaml: tasks[0].repeats: expected `int`, got `str`",
+    ]
+    models = [{"name": "m", "provider": "mock"}] * 2
+    tasks = [{"name": "t", "dataset": {"path": "x"}, "models": ["n"]}, {"name": "u", "reduce": "pass@3"}]
+    with pytest.raises(SpecError) as found:
+        build_spec({"models": models, "tasks": tasks}, "eval.yaml")
+    assert str(found.value).splitlines() == [
+        "eval.yaml: models[1].name: 'm' is already the name of models[0]; rename one",
+        "eval.yaml: tasks[0].models: there is no model 'n'; valid are m",
+        "eval.yaml: tasks[1].reduce: pass@3 needs 3 repeats, and the task has 1; set repeats: 3",
+    ]

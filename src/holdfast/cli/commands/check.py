@@ -6,7 +6,6 @@ Nothing here writes to a store. Only `check --servers` sends requests: one per s
 import asyncio
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,10 +15,10 @@ import msgspec
 from holdfast.cli.adhoc import naming_options
 from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.errors import explain
-from holdfast.cli.output import hanging, print_json, print_line, warn
+from holdfast.cli.output import hanging, print_json, print_line, warn, write_message
 from holdfast.cli.targets import load_named
 from holdfast.engine import output_limit
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Problems, SpecError
 from holdfast.journal import blob_size
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
@@ -70,7 +69,7 @@ def check_specs(paths: Sequence[str], overrides: Overrides, servers: bool, as_js
             if len(paths) == 1:
                 raise
             explain(error)  # the other specs are still checked
-            found.append(SpecCheck(path, errors=[str(error)]))
+            found.append(SpecCheck(path, errors=str(error).split("\n")))
             continue
         if not as_json:
             _print_check(found[-1])
@@ -81,9 +80,14 @@ def check_specs(paths: Sequence[str], overrides: Overrides, servers: bool, as_js
 
 def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool) -> SpecCheck:
     """Check one spec, and print its warnings and what keeps it from being run now."""
-    given = load_named(path, overrides, is_only=is_only)
+    problems = Problems()
+    given = load_named(path, overrides, problems, is_only=is_only)
     spec = given.spec
-    prepared, planned = check_given(given)
+    try:
+        prepared, planned = check_given(given, problems)
+    except SpecError as refusal:
+        keys = map(given.explain, missing_keys(spec, os.environ))
+        raise SpecError("\n".join((str(refusal), *keys))) from refusal
     replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
         *find_warnings(spec, os.environ),
@@ -97,7 +101,7 @@ def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool
     for warning in (*warnings, *hints):
         warn(given.explain(warning))
     for error in errors:
-        sys.stderr.write(f"holdfast: {given.explain(error)}\n")
+        write_message(f"holdfast: {given.explain(error)}")
     return SpecCheck(
         path,
         planned,

@@ -5,29 +5,23 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.output import print_json, print_line, print_table, warn
+from holdfast.cli.output import print_json, print_line, print_sentence, print_table, warn
 from holdfast.cli.targets import run_to_show
 from holdfast.report import (
     Comparison,
-    Grid,
+    ComparisonResult,
     common_model,
     comparison_method,
     comparison_sentences,
     comparison_title,
-    count_of,
     first_line,
-    format_interval,
-    format_number,
-    format_p,
     overlap_line,
     readable_input,
     value_text,
 )
 from holdfast.runs import Run, comparison_of
 
-_TITLES = ("task", "first", "second", "scorer")
-_STATS = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
-_STATS_BY_IMPORTANCE = ("difference", "95% interval", "adjusted p", "n")
+_HIDDEN = ("was", "is")
 _COLUMNS_MAX = 8
 _EXCERPT = 70
 _CHANGED = 5
@@ -54,69 +48,37 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         return
     for doubt in found.warnings:
         warn(doubt)
-    _print_comparisons(found.comparisons, options, found.family)
+    _print_comparisons(found, options)
 
 
-def _print_comparisons(found: Sequence[Comparison], options: CompareOptions, family: int) -> None:
+def _print_comparisons(result: ComparisonResult, options: CompareOptions) -> None:
+    found = result.comparisons
     several = len({common_model(each) for each in found} - {""}) > 1
     for sentence in comparison_sentences(found):
-        print_line(sentence, "bold")
+        print_sentence(sentence, "bold")
     print_line("")
-    rows = list(map(_row, found))
-    titles: Sequence[str] = _TITLES
-    if several:
-        titles = ("task", "model", *_TITLES[1:])
-        rows = [[*row[:1], common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
-    names = (*titles, *_STATS)
-    kept = names if options.all_columns else (*titles, *_STATS_BY_IMPORTANCE)[:_COLUMNS_MAX]
-    shown = [index for index, name in enumerate(names) if name in kept]
-    chosen = [[row[index] for index in shown] for row in rows]
-    print_table(Grid([names[i] for i in shown], chosen, titles=len(titles), right=_STATS, whole=("scorer",)))
+    table = result.table(all_columns=options.all_columns)
+    if not options.all_columns:
+        table = table.without(_HIDDEN)
+        table = table.without(table.columns[_COLUMNS_MAX:])
+    print_table(table.grid())
     print_line("")
-    method = comparison_method(found, options.adjust, family)
-    print_line("; ".join(filter(None, (method, _EFFECT))), "dim")
+    method = comparison_method(found, options.adjust, result.family)
+    print_sentence("; ".join(filter(None, (method, _EFFECT))), "dim")
     for line in dict.fromkeys(overlap_line(each, several) for each in found):
-        print_line(line, "dim")
+        print_sentence(line, "dim")
     for each in found:
         if each.depends_on_missing:
             title = comparison_title(each, each.first.family, several)
-            print_line(
+            print_sentence(
                 f"{title}: the difference would not be significant if the missing scores were against it", "yellow"
             )
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
 
 
-def _row(each: Comparison) -> list[str]:
-    difference = each.difference
-    interval = format_interval(difference, "+") if difference is not None else ""
-    numbers = each.difference is not None
-    return [
-        each.first.task if each.first.task == each.second.task else each.first.family,
-        each.first.label(each.second),
-        each.second.label(each.first),
-        each.scorer,
-        _format_number(each.mean_first),
-        _format_number(each.mean_second),
-        _format_number(difference.mean if difference is not None else None, "+"),
-        interval,
-        each.test if each.exact else f"{each.test}, drawn",
-        format_p(each.p, each.p_is_bound),
-        format_p(each.adjusted_p, each.p_is_bound),
-        _format_number(each.effect, "+"),
-        count_of(difference) if difference is not None else str(each.common),
-        str(each.wins) if numbers else "",
-        str(each.losses) if numbers else "",
-        str(each.ties),
-    ]
-
-
 def _format_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) and not value.is_integer() else str(value)
-
-
-def _format_number(value: float | None, sign: str = "") -> str:
-    return "" if value is None else format_number(value, sign)
 
 
 def _print_changed(each: Comparison, several: bool, limit: int) -> None:
@@ -125,7 +87,7 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
     count = f"{len(each.changed)} of {each.common} changed"
     print_line("")
-    print_line(f"{comparison_title(each, each.first.task, several)}, {sides}: {count}", "bold")
+    print_sentence(f"{comparison_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
@@ -138,7 +100,7 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
     if len(each.changed) > limit:
-        print_line(f"  … and {len(each.changed) - limit} more; to list all, add --limit {len(each.changed)}")
+        print_sentence(f"  … and {len(each.changed) - limit} more; to list all, add --limit {len(each.changed)}")
 
 
 @contextlib.contextmanager

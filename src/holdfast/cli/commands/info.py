@@ -36,7 +36,7 @@ from holdfast.report import FORMATS
 from holdfast.runs import default_store
 from holdfast.score import EXTRACTORS, SCORERS, Scorer
 from holdfast.solve import SOLVERS, TOOLS, Solver, SolverParameter, parameters_of
-from holdfast.spec import PROVIDERS, Model, nearest
+from holdfast.spec import PROVIDERS, Model, ProviderInfo, nearest
 from holdfast.state import FOLDER_VARIABLE, cache_folder
 from holdfast.version import __version__
 
@@ -45,6 +45,8 @@ _UNBROKEN = "\N{NO-BREAK SPACE}"
 _DEVELOPERS_EXTRAS = {"dev", "docs"}
 _REQUIREMENT = re.compile(r"([\w.-]+).*\bextra *== *['\"]([\w-]+)['\"]")
 """A line of `Requires-Dist`: the package, and the extra that needs it."""
+_LINK = re.compile(r"\[\w+\]\(#\w+\)")
+"""A type as a link on a reference page."""
 _EXAMPLE_VALUES: dict[str, Any] = {
     "column": "level",
     "criteria": "The answer is correct and polite.",
@@ -153,7 +155,7 @@ def _print_topic(topic: Topic) -> None:
 
 def _argument_text(argument: ArgumentInfo) -> str:
     after = "required" if argument.default is None else f"default {argument.default}" if argument.default else ""
-    parts = (argument.type.replace("`", ""), after)
+    parts = (_LINK.sub("mapping", argument.type).replace("`", ""), after)
     return ". ".join(filter(None, ("; ".join(filter(None, parts)), argument.meaning)))
 
 
@@ -181,7 +183,7 @@ def _flow(value: Any) -> str:
 
 
 def _providers() -> Iterator[Topic]:
-    fields = field_arguments(Model, ("model", "base_url", "api_key_env", "headers", "params", "options"))
+    fields = field_arguments(Model, ("model", "base_url", "api_key_env", "headers", "params"))
     for name, info in PROVIDERS.items():
         facts = {"server": info.base_url, "key": " or ".join(info.key_variables)}
         if info.batch_factory:
@@ -191,10 +193,27 @@ def _providers() -> Iterator[Topic]:
             if info.speaks
             else description(inspect.getmodule(_load(info.factory))).partition("\n\n")[0]
         )
-        model = name if name == "mock" else f"{name}/MODEL"
         known = {fact: value for fact, value in facts.items() if value}
-        yield Topic("provider", name, text, fields, f"models: [{model}]", known)
+        arguments = [*fields, *_option_arguments(info)]
+        yield Topic("provider", name, text, arguments, _PROVIDER_EXAMPLES.get(name, f"models: [{name}/MODEL]"), known)
     yield from _installed("provider", "holdfast.providers", lambda name: f"models: [{name}/MODEL]")
+
+
+_PROVIDER_EXAMPLES = {
+    "mock": "models:\n  - {name: mock, provider: mock, options: {reply: ['4', 'no idea'], latency_seconds: 0.1}}",
+    "openai": "models:\n  - openai/MODEL\n  - {name: other, provider: openai, model: MODEL, options: {api: responses}}",
+}
+
+
+def _option_arguments(info: ProviderInfo) -> list[ArgumentInfo]:
+    """The options of a provider, or of the one whose protocol it speaks."""
+    if info.speaks:
+        return _option_arguments(PROVIDERS[info.speaks])
+    if not info.options:
+        return [ArgumentInfo("options", "mapping", "{}", info.free_options or "This provider has none.")]
+    part = getattr(inspect.getmodule(_load(info.factory)), info.options)
+    found = field_arguments(part, part.__struct_fields__)
+    return [msgspec.structs.replace(each, name=f"options.{each.name}") for each in found]
 
 
 def _load(factory: str) -> Any:

@@ -7,37 +7,16 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.cli.commands.compare import opened_runs
-from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
+from holdfast.cli.output import end_quietly, print_json, print_line, print_sentence, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import (
-    Board,
-    Grid,
-    LeaderboardResult,
-    PairwiseBoard,
-    Ranked,
-    count_of,
-    describe_boards,
-    escape_formula,
-    format_interval,
-    format_mean,
-    format_number,
-    markdown_table,
-    pairwise_methods,
-)
+from holdfast.report import Board, LeaderboardResult, Ranked, escape_formula, markdown_table
 from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
-_NUMBERS = ("mean", "95% interval", "n", "left out", "on all keys", "cost")
-_DUELS = ("strength", "95% interval", "won", "tied", "lost", "left out", "cost")
-_RIGHT = {"rank", *_NUMBERS, *_DUELS}
-_ONLY_IF_ANY = ("left out", "on all keys", "cost")
 _EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups", "samples", "lowest", "highest")
-
-
 _STRENGTHS = ("strength", "strength_low", "strength_high")
-Table = tuple[list[str], list[list[str]], int]
 
 
 class LeaderboardOptions(msgspec.Struct, frozen=True):
@@ -59,24 +38,20 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
         return
     for doubt in found.warnings:
         warn(doubt)
-    several = len(names) > 1
     if options.format == "csv":
         _print_csv(found)
         return
-    tables = [_mean_table(found.mean_boards(), several)] if found.mean_boards() else []
-    tables += [_strength_table(each, several) for each in found.pairwise]
-    notes = [*describe_boards(found.mean_boards()), *pairwise_methods(found.pairwise)]
     if options.format == "md":
         with end_quietly():
-            sys.stdout.write("\n".join(markdown_table(*table) for table in tables))
-            sys.stdout.write("".join(f"\n{note}\n" for note in notes))
+            tables = (markdown_table(each.columns, each.rows, each.titles) for each in found.tables())
+            sys.stdout.write("\n".join(tables))
+            sys.stdout.write("".join(f"\n{note}\n" for note in found.notes()))
         return
-    for columns, rows, titles in tables:
-        right = [name for name in columns if name in _RIGHT]
-        print_table(Grid(columns, rows, titles=titles, right=right, whole=("scorer",)))
+    for table in found.tables():
+        print_table(table.grid())
         print_line("")
-    for note in notes:
-        print_line(note, "dim")
+    for note in found.notes():
+        print_sentence(note, "dim")
 
 
 def _print_csv(found: LeaderboardResult) -> None:
@@ -96,42 +71,6 @@ def _print_csv(found: LeaderboardResult) -> None:
             exact += [each.missing, each.cost.dollars, summary.groups, summary.samples, *(each.bounds or (None, None))]
             exact += strengths.get((board.task, board.scorer, each.run, each.model), (None, None, None))
             writer.writerow([*map(escape_formula, _titles(board, each)), *exact])
-
-
-def _mean_table(found: Sequence[Board], several: bool) -> Table:
-    """`several`: there are several runs, so the run of each model is shown."""
-    rows = []
-    for board, each in _lines(found):
-        summary = each.summary
-        bounds = "unknown" if each.missing else ""
-        if each.bounds is not None:
-            bounds = " .. ".join(map(format_number, each.bounds))
-        missing = str(each.missing) if each.missing else ""
-        mean = format_mean(summary.mean, board.scale)
-        numbers = [mean, format_interval(summary), count_of(summary), missing, bounds, str(each.cost)]
-        rows.append([*_titles(board, each), *numbers])
-    return _without_empty((*_TITLES, *_NUMBERS), rows, several)
-
-
-def _strength_table(board: PairwiseBoard, several: bool) -> Table:
-    rows = []
-    for each in board.players:
-        names = [board.task, board.scorer, str(each.rank or ""), each.label, each.run]
-        counts = [str(count) for count in (each.wins, each.ties, each.losses)]
-        numbers = [format_number(each.strength), each.interval, *counts, str(each.missing or ""), str(each.cost)]
-        rows.append([*names, *numbers])
-    return _without_empty((*_TITLES, *_DUELS), rows, several)
-
-
-def _without_empty(columns: Sequence[str], rows: list[list[str]], several: bool) -> Table:
-    """Columns, rows, and the number of columns with names."""
-    kept = [
-        i
-        for i, name in enumerate(columns)
-        if (several or name != "run") and (name not in _ONLY_IF_ANY or any(row[i] for row in rows))
-    ]
-    titles = sum(columns[i] in _TITLES for i in kept)
-    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], titles
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.cli.adhoc import AdHoc, build_given, naming_options
 from holdfast.cli.errors import explain, explain_os_error, set_options, suggesting_commands
-from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn
+from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn, write_message
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, StuckLoops, exit_if_stuck, release_signals, run_stoppable
 from holdfast.cli.targets import load_named
@@ -155,7 +155,7 @@ def fork_run(
     parent, given = resolve_run(name, path, store, overrides, forked=run_id)
     place = new_run_location(given, parent.store, run_id)
     if run_id is not None and not dry and is_made_fork(parent, place, given, warn):
-        sys.stderr.write(f"{place.run_id} is a fork of {parent.run_id} already; resuming it\n")
+        write_message(f"{place.run_id} is a fork of {parent.run_id} already; resuming it")
         return _execute(given, place, overrides)
     with Run(parent) as run:
         jobs = run.jobs()
@@ -164,7 +164,7 @@ def fork_run(
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     if dry:
         return 0
-    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {place.command('resume')}\n")
+    write_message(f"made the fork {place.run_id}; if it is interrupted, continue with: {place.command('resume')}")
     return _execute(given, place, overrides)
 
 
@@ -179,7 +179,7 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
             without = f" without {unpriced} of models that have no price" if forecast.unpriced else ""
             parts.append(f"{money(forecast.dollars)}{without}")
         answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
-        sys.stderr.write(f"the fork of {parent} {', '.join(parts)}; {answered}\n")
+        write_message(f"the fork of {parent} {', '.join(parts)}; {answered}")
         if fork.doubt:
             warn(fork.doubt)
 
@@ -206,7 +206,7 @@ def _execute(
     stuck: StuckLoops | None = None,
 ) -> int:
     if not given.spec.record_data:
-        sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
+        write_message(f"record_data is off: {_WITHOUT_DATA}")
     with suggesting_commands(place, given, overrides.sets, overrides.selection):
         return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()), stuck)
 
@@ -262,13 +262,13 @@ def _print_outcome(ended: RunOutcome) -> int:
         sys.stderr.write(f"{text}{waiting}\n")
     else:
         if ended.complete:
-            sys.stderr.write(f"{ended.place.run_id} is complete: no request was sent\n")
+            write_message(f"{ended.place.run_id} is complete: no request was sent")
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, ended.place.command))
         if ended.stopped:
             left = f"{counted(ended.unfinished, 'sample')} left unfinished"
-            sys.stderr.write(f"{left}. When the cause is fixed, continue with: {ended.place.command('resume')}\n")
+            write_message(f"{left}. When the cause is fixed, continue with: {ended.place.command('resume')}")
         # `RunOutcome.exit_code` counts failed samples of the whole run. Cells and scorers have limits of their own.
         in_cell = ended.spec.fail_on_error_in_cell
         if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
@@ -298,7 +298,7 @@ def _suggest_resume(spec: Spec, store: str) -> None:
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not worth suggesting
         if is_same:
-            sys.stderr.write(f"there is an interrupted run of this spec; to continue it: {again}\n")
+            write_message(f"there is an interrupted run of this spec; to continue it: {again}")
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -5,7 +5,6 @@ The evaluated models are never called. Interrupted scoring continues with the sa
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,13 +13,25 @@ from typing import Any
 import msgspec
 
 from holdfast.cli.commands.run import have_scorers_failed
-from holdfast.cli.output import hanging, print_json, print_line, print_table
+from holdfast.cli.output import hanging, print_json, print_line, print_sentence, print_table, write_message
 from holdfast.cli.progress import spinner
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.cli.targets import run_to_read
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.report import Grid, counted, dollars, first_line, lines_of, report_table, without_scorer_name
+from holdfast.report import (
+    ExportLine,
+    Grid,
+    counted,
+    dollars,
+    first_line,
+    lines_of,
+    readable_input,
+    report_table,
+    shortened,
+    value_text,
+    without_scorer_name,
+)
 from holdfast.runs import (
     Edit,
     Given,
@@ -48,7 +59,7 @@ from holdfast.spec import Spec, value_of
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
 _EXCERPT = 60
-_REASON = 100
+_TEXT_MAX = 240
 _NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
 Values = dict[str, dict[str, Any]]
 """The value of each scorer, by key and scorer."""
@@ -127,7 +138,7 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
     with spinner(f"looking at the answers of {place.run_id}"):
         done = asyncio.run(look_for_anomalies(given, place))
     checked = f"{counted(done.answers, 'answer')} checked with version {ANOMALIES_VERSION} of the list of anomalies"
-    sys.stderr.write(f"{checked}, {done.changed} changed; no request was sent\n")
+    write_message(f"{checked}, {done.changed} changed; no request was sent")
     with Run(done.place) as run:
         print_table(report_table(run.report(), done.place.command))
     return 0
@@ -146,17 +157,17 @@ async def _score(given: Given, place: RunLocation, request: ScoreRequest, stoppe
 
 def _print_scored(spec: Spec, done: Scored) -> int:
     if done.selected is not None and not done.selected.ordinals.count:
-        sys.stderr.write(f"no answer is wrong by {done.selected.judge}, so there is nothing to score\n")
+        write_message(f"no answer is wrong by {done.selected.judge}, so there is nothing to score")
         return 0
     with Run(done.place) as run:
         report = run.report(done.evaluation)
         lines = _chosen_lines(run, done)
-    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(_result_parts(spec, done))}\n")
+    write_message(f"evaluation {done.evaluation}: {'; '.join(_result_parts(spec, done))}")
     print_table(report_table(report, done.place.command))
     if lines:
         print_line("")
     for text in lines:
-        print_line(text)
+        print_sentence(text)
     if report.partial is not None:
         print_line("")
         print_line(f"To see it again: {done.place.command('report', '--evaluation', done.evaluation)}")
@@ -164,7 +175,9 @@ def _print_scored(spec: Spec, done: Scored) -> int:
         f"{each} ({name})" for each, name in report.evaluations.items() if each != done.evaluation
     ):
         print_line("")
-        print_line(f"`report`, `compare` and `gate` now use this evaluation. For another, add --evaluation: {others}")
+        print_sentence(
+            f"`report`, `compare` and `gate` now use this evaluation. For another, add --evaluation: {others}"
+        )
     if done.left:
         return 6 if done.budget else 130
     return int(have_scorers_failed(report, spec))
@@ -196,20 +209,28 @@ def _result_parts(spec: Spec, done: Scored) -> Iterator[str]:
 
 
 def _chosen_lines(run: Run, done: Scored) -> list[str]:
-    """The scores of the first chosen answers, with reasons: a judge is tried to see what it says."""
+    """The first chosen answers with question, target, scores and reasons: a judge is tried to see what it says."""
     if done.selected is None:
         return []
     keys, found = set(done.selected.keys), list[str]()
-    for line in run.lines(done.evaluation, asked=False):
+    for line in run.lines(done.evaluation):
         if line.key in keys:
-            for name, value in line.scores.items():
-                reason = first_line(line.reasons.get(name, ""), _REASON)
-                found.append(f"{line.key}  {name} {_format_score(value)}{f': {reason}' if reason else ''}")
+            found += [line.key, *(f"  {each}" for each in _verdict_lines(line))]
             keys.discard(line.key)
         if not keys:
             break
     more = done.selected.ordinals.count - len(done.selected.keys)
     return [*found, f"… and {counted(more, 'more answer')}"] if more else found
+
+
+def _verdict_lines(line: ExportLine) -> Iterator[str]:
+    texts = {"question": readable_input(line), "target": value_text(line.target), "answer": line.output}
+    for name, text in texts.items():
+        if text:
+            yield f"{name}: {shortened(' '.join(text.split()), _TEXT_MAX)}"
+    for name, value in line.scores.items():
+        reason = shortened(" ".join(line.reasons.get(name, "").split()), _TEXT_MAX)
+        yield f"{name}: {_format_score(value, _TEXT_MAX)}{f', {reason}' if reason else ''}"
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None, overrides: Overrides) -> int:
@@ -293,9 +314,9 @@ def _differs(before: Values, values: Values, key: str, name: str) -> bool:
     return name in before.get(key, {}) and before[key][name] != values[key][name]
 
 
-def _format_score(value: Any) -> str:
+def _format_score(value: Any, width: int = _EXCERPT) -> str:
     if isinstance(value, dict):
-        return f"failed: {first_line(value['failure']['message'], _EXCERPT)}"
+        return f"failed: {first_line(value['failure']['message'], width)}"
     return "no score" if value is None else str(value)
 
 

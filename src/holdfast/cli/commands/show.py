@@ -17,6 +17,7 @@ from holdfast.cli.output import (
     opened,
     print_json,
     print_line,
+    print_sentence,
     print_table,
     report_written,
     warn,
@@ -81,33 +82,33 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_json(summary)
         return
     status = status_text(summary.status, summary.failed, summary.planned)
-    print_line(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
+    print_sentence(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
-        print_line(summary.reason)
+        print_sentence(summary.reason)
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
-    print_line(f"planned {summary.planned}: {counts}")
+    print_sentence(f"planned {summary.planned}: {counts}")
     steps = summary.steps
     counts = f"{steps['live']} recorded over all sessions, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
-    print_line(f"steps: {counts}; {tokens(summary.usage)}")
+    print_sentence(f"steps: {counts}; {tokens(summary.usage)}")
     saved = summary.cost.saved_dollars
     for line in (*cost_sentences(summary.cost), *([f"replay saved {dollars(saved)}"] if saved else ())):
-        print_line(line)
-    print_line(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
+        print_sentence(line)
+    print_sentence(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
-        print_line(_mirror_line(summary.mirror, summary.status))
+        print_sentence(_mirror_line(summary.mirror, summary.status))
     for line in (*_lineage(summary), *_in_flight(place), *_score_lines(summary)):
-        print_line(line)
+        print_sentence(line)
     cells = report.cells
     damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
     left_out = left_out_lines(cells) if summary.status != "running" else ()  # most samples of a live run are unfinished
     for line in (*left_out, *group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
-        print_line(line, "yellow")
+        print_sentence(line, "yellow")
     for line in (*failure_lines(cells), *damage):
-        print_line(line, "red")
+        print_sentence(line, "red")
     for line in retry_lines(cells, place.command) if summary.status != "running" else ():
-        print_line(line)
+        print_sentence(line)
     if summary.status in {"interrupted", "cancelled", "failed"}:
-        print_line(f"Continue with: {again}")
+        print_sentence(f"Continue with: {again}")
 
 
 def _score_lines(summary: RunSummary) -> Iterator[str]:
@@ -140,10 +141,10 @@ def print_profile(name: str, store: str | None, as_json: bool) -> None:
         print_json(profile)
         return
     worked = f"worked for {duration(profile.worked_seconds)}"
-    print_line(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_sentence(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
     print_table(phase_table(profile))
     for line in profile_lines(profile):
-        print_line(line)
+        print_sentence(line)
 
 
 class ListOptions(msgspec.Struct, frozen=True):
@@ -167,17 +168,17 @@ def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str
         return
     for line in found[:limit]:
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
-        print_line(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
+        print_sentence(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         for label, text in _sample_texts(line):
-            print_line(f"  {label}: {first_line(text, 200)}")
+            print_sentence(f"  {label}: {first_line(text, 200)}")
         for kind, shown in line.anomalies.items():
-            print_line(f"    {kind}: {first_line(shown, 200)}", "yellow")
+            print_sentence(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
-            print_line(f"    {scorer}: {first_line(reason, 200)}")
+            print_sentence(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
-        print_line("No sample matches.")
+        print_sentence("No sample matches.")
     elif more:
-        print_line(
+        print_sentence(
             f"… and more; to list up to {10 * limit}, add --limit {10 * limit}. "
             f"The history of one: {place.command('show', found[0].key)}"
         )

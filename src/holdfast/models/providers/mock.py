@@ -4,23 +4,15 @@ Invariant: its response depends only on the request, the options and how often t
 before; not on the clock, the order of requests or Python's hash seed. So two runs, or a run and its resume, get the
 same answers.
 
-Options (`Connection.options`; all optional, unknown ones are refused):
+`MockOptions` are its options; unknown ones are refused. Without latency it neither waits nor yields to the event loop.
 
-| option | meaning |
-|---|---|
-| `reply` | the answer's text; `{last}` is the text of the last user message. A list: one of them, by a hash of the request. Default `{last}` |
-| `latency_seconds` | how long an answer takes. 0 (default): it neither waits nor yields to the event loop |
-| `latency_jitter` | up to this many seconds more, by a hash of the request and its try |
-| `failures` | a list; the first that applies wins: `{kind, every, rate, times, retry_after, message}` |
-| `seed` | changes which requests fail, wait and get which reply |
-
-A failure applies when all its conditions hold; without conditions, always: `every: n` one request in n, by hash, equal
-on each try · `rate: r` this share of tries, drawn again each time · `times: n` only the first n tries of a request. So
-with `{kind: server, every: 10, times: 2}` one request in ten fails twice, and with `{kind: auth, every: 10}` always.
-`kind` is a kind of ModelError.
+Of several failures the first that applies wins. A failure applies when all its conditions hold; without conditions,
+always: `every: n` one request in n, by hash, equal on each try · `rate: r` this share of tries, drawn again each time ·
+`times: n` only the first n tries of a request. So with `{kind: server, every: 10, times: 2}` one request in ten fails
+twice, and with `{kind: auth, every: 10}` always. `kind` is a kind of ModelError.
 
 Usage counts the parts between spaces as tokens.
-"""  # noqa: E501 (the table's rows)
+"""
 
 import asyncio
 import re
@@ -33,7 +25,7 @@ import xxhash
 
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.records import Answer, Message, Usage
-from holdfast.spec import nearest
+from holdfast.spec import described, nearest
 
 _LAST = "{last}"
 _HASHES = 2**64
@@ -57,13 +49,22 @@ class MockFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MockOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module's docstring."""
+    """The options of the provider."""
 
-    reply: str | Annotated[list[str], msgspec.Meta(min_length=1)] = _LAST
-    latency_seconds: _Seconds = 0.0
-    latency_jitter: _Seconds = 0.0
-    failures: list[MockFailure] = []
-    seed: int = 0
+    reply: Annotated[
+        str | Annotated[list[str], msgspec.Meta(min_length=1)],
+        described("The answer; `{last}` is the last user message. Of a list, the request decides which."),
+    ] = _LAST
+    latency_seconds: Annotated[_Seconds, described("How long an answer takes.")] = 0.0
+    latency_jitter: Annotated[_Seconds, described("Up to this many seconds more; the request decides.")] = 0.0
+    failures: Annotated[
+        list[MockFailure],
+        described(
+            "Requests that fail: a `kind` such as `server` or `rate_limit`, with `every` (one request in n), `rate` "
+            "(a share of tries), `times` (the first n tries), `retry_after` and `message`."
+        ),
+    ] = []
+    seed: Annotated[int, described("Changes which requests fail, wait and get which reply.")] = 0
 
 
 def make_mock(connection: Connection) -> "MockProvider":

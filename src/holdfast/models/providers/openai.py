@@ -1,9 +1,5 @@
 """OpenAI and compatible servers: chat completions, or the Responses API with `options: {api: responses}`.
 
-| option | meaning |
-|---|---|
-| `api` | `chat` (default): chat completions, which every compatible server has; `responses`: OpenAI's newer API |
-
 For the Responses API messages become items, and items an answer:
 
 - Reasoning items are kept in the message, as `reasoning_items`, and sent back before it: without them a reasoning model
@@ -16,7 +12,7 @@ For the Responses API messages become items, and items an answer:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from yarl import URL
@@ -37,15 +33,18 @@ from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read
 from holdfast.models.provider import BadConnectionError, Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
 from holdfast.records import Answer, Message, Usage
-from holdfast.spec import PROVIDERS
+from holdfast.spec import PROVIDERS, described
 
 INFO = PROVIDERS["openai"]
 
 
 class OpenAIOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of the provider: see the module's docstring."""
+    """The options of the provider."""
 
-    api: Literal["chat", "responses"] = "chat"
+    api: Annotated[
+        Literal["chat", "responses"],
+        described("Chat completions, which every compatible server has, or OpenAI's newer Responses API."),
+    ] = "chat"
 
 
 def make_openai(connection: Connection) -> HttpProvider:

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.records import Key
 from holdfast.report.compare.comparison import PairedSamples, cautious_pair, paired
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers
-from holdfast.report.text import count_of, counted, format_interval, format_number
+from holdfast.report.text import count_of, counted, describe_missing, format_interval, format_number
 from holdfast.stats import (
     LEVEL,
     NUMBER,
@@ -83,6 +83,8 @@ class GateVerdict(msgspec.Struct, frozen=True):
     """Whether every score is that of the baseline."""
     depends_on_missing: bool = False
     """Unsure only because of missing scores: it would not pass if they were wrong, or their scale is not known."""
+    reason: str = ""
+    """The verdict as a sentence, with the next step."""
 
 
 class _GateData(msgspec.Struct, frozen=True):
@@ -168,7 +170,7 @@ def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: Gate
     depends = outcome == "passed" and data.cautious is not None and _outcome(data.cautious, rule) != "passed"
     if depends:
         outcome = "unsure"
-    return GateVerdict(
+    verdict = GateVerdict(
         task=answers.side.task,
         model=answers.side.model,
         scorer=measure.name,
@@ -185,6 +187,46 @@ def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: Gate
         identical=identical,
         depends_on_missing=depends,
     )
+    return msgspec.structs.replace(verdict, reason=_describe_verdict(verdict, rule))
+
+
+def _count_samples(each: GateVerdict) -> str:
+    samples, groups = counted(each.samples, "sample"), each.interval.groups
+    return samples if groups is None else f"{samples} in {counted(groups, 'group')}"
+
+
+def _describe_verdict(each: GateVerdict, rule: GateRule) -> str:
+    """The verdict in a sentence, with the next step."""
+    place = f"{each.task}/{each.model} {each.scorer}"
+    what = "the mean" if rule.at_least is not None else "the difference to the baseline"
+    level = f"{rule.confidence:.12g}"
+    if each.outcome == "missing":
+        if not each.missing:
+            return f"{place}: not passed: no key has a score on both sides"
+        keys, why = counted(sum(each.missing.values()), "key"), describe_missing(each.missing)
+        return f"{place}: not passed: {keys} without a score ({why}); to accept them: --missing-max"
+    accept = "--if-unsure pass or --identical-passes" if each.identical else "--if-unsure pass"
+    decision = "passed because of --if-unsure pass" if each.passed else f"not passed (to accept: {accept})"
+    if each.depends_on_missing:
+        otherwise = "with the scores that the baseline lacks"
+        if each.missing:
+            otherwise = f"with {counted(sum(each.missing.values()), 'missing score')} counted as wrong"
+        return f"{place}: it passes on what is scored, but perhaps not {otherwise}; {decision}"
+    if each.identical and rule.identical_passes:
+        return f"{place}: passed because of --identical-passes: every score is the same ({_count_samples(each)})"
+    if each.outcome == "passed":
+        also = f", also with {counted(sum(each.missing.values()), 'missing score')} counted as wrong"
+        reached = f"{what} is at least {each.bound:.4g} at confidence {level}"
+        return f"{place}: passed: {reached}{also if each.missing else ''}"
+    if each.outcome == "worse":
+        return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
+    needed = "more samples are needed"
+    if each.interval.low is None and each.samples > 1:
+        needed = "too little varies for an interval, and the scale of the scorer has no known ends"
+    if each.samples_needed is not None:
+        stays = f"if {what} stays {each.interval.mean:.4g}"
+        needed = f"about {each.samples_needed} samples would decide with power {POWER}, {stays}"
+    return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"
 
 
 def _outcome(interval: Summary, rule: GateRule) -> Outcome:

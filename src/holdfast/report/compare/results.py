@@ -1,10 +1,10 @@
 """The results of `compare`, `gate` and `leaderboard`, as a program gets them. They print as tables, also in a notebook.
 
-The fields are those of the commands' `--json`. A table has the columns that most readers need; the fields have the
-rest.
+The fields are those of the commands' `--json`. The commands print the tables that are made here, so that a program and
+a terminal show the same rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from holdfast.report.compare.comparison import Comparison
 from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
 from holdfast.report.compare.pairwise import PairwiseBoard, pairwise_methods
-from holdfast.report.compare.sentences import comparison_sentences
+from holdfast.report.compare.sentences import common_model, comparison_sentences, describe_boards
 from holdfast.report.text import (
     Grid,
     count_of,
@@ -24,30 +24,66 @@ from holdfast.report.text import (
 )
 from holdfast.stats import Summary
 
-_NUMBERS = {
-    *("rank", "was", "is", "difference", "mean", "baseline", "interval", "bound", "adjusted p", "n", "left out"),
-    *("strength", "won", "tied", "lost"),
-}
-Table = tuple[Sequence[str], list[list[str]]]
-"""The names of the columns, and the rows."""
+_NAMES = {"task", "model", "first", "second", "scorer", "verdict", "run", "test"}
+"""Columns that hold names; the others hold numbers."""
+_COMPARED = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
+_COMPARED_DETAILS = ("test", "p", "dz", "wins", "losses", "ties")
+_GATE_TITLES = ("task", "model", "scorer", "verdict")
+_GATE = ("baseline", "mean", "difference", "interval", "bound", "n", "left out", "needed")
+_GATE_HIDDEN = ("baseline", "mean", "left out", "needed")
+_GATE_HIDDEN_OF_LEVEL = ("baseline", "difference", "left out", "needed")
+"""Columns that only --all shows: with a baseline, and with a number to reach."""
+_BOARD_TITLES = ("task", "scorer", "rank", "model", "run")
+_BOARD = ("mean", "95% interval", "n", "left out", "on all keys", "cost")
+_STRENGTH = ("strength", "95% interval", "won", "tied", "lost", "left out", "cost")
+_ONLY_IF_ANY = ("left out", "on all keys", "cost")
 
 
-def _as_text(table: Table, lines: Iterator[str]) -> str:
+class ResultTable(msgspec.Struct, frozen=True):
+    """The rows of a result as texts. The first `titles` columns name a row. `optional`: columns that a narrow terminal
+    leaves out, the first one first; `hint`: how to see them.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    titles: int
+    optional: tuple[str, ...] = ()
+    hint: str = ""
+
+    def grid(self) -> Grid:
+        """For a terminal, or as text."""
+        right = [name for name in self.columns if name not in _NAMES]
+        grid = Grid(self.columns, self.rows, titles=self.titles, right=right, whole=("scorer",))
+        return grid.with_optional(self.optional, self.hint)
+
+    def without(self, hidden: Iterable[str]) -> "ResultTable":
+        """The table without some columns."""
+        left = set(hidden)
+        kept = [i for i, name in enumerate(self.columns) if name not in left]
+        return msgspec.structs.replace(
+            self,
+            columns=[self.columns[i] for i in kept],
+            rows=[[row[i] for i in kept] for row in self.rows],
+            titles=sum(i < self.titles for i in kept),
+        )
+
+    def without_empty(self, names: Sequence[str]) -> "ResultTable":
+        """The table without those of the named columns that are empty in every row."""
+        filled = {name for i, name in enumerate(self.columns) if any(row[i] for row in self.rows)}
+        return self.without(name for name in names if name not in filled)
+
+
+def _as_text(tables: Iterable[ResultTable], lines: Iterable[str]) -> str:
     from holdfast.report.tables import as_text  # imported late: rich is slow to import
 
-    columns, rows = table
-    right = [name for name in columns if name in _NUMBERS]
-    grid = Grid(columns, rows, titles=len(columns) - len(right), right=right, whole=("scorer",))
-    return "\n".join((as_text(grid), "", *lines)).rstrip()
+    return "\n\n".join([*(as_text(each.grid()) for each in tables), "\n".join(lines)]).rstrip()
 
 
-def _as_html(table: Table, lines: Iterator[str]) -> str:
+def _as_html(tables: Iterable[ResultTable], lines: Iterable[str]) -> str:
     from holdfast.report.tables import html_lines, html_table
 
-    columns, rows = table
-    kept = [i for i, name in enumerate(columns) if name not in _NUMBERS or any(row[i] for row in rows)]
-    shown = html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
-    return f"{shown}{html_lines(lines)}"
+    shown = [each.without_empty(each.columns[each.titles :]) for each in tables]
+    return "".join([*(html_table(each.columns, each.rows) for each in shown), html_lines(lines)])
 
 
 class ComparisonResult(msgspec.Struct, frozen=True):
@@ -61,40 +97,58 @@ class ComparisonResult(msgspec.Struct, frozen=True):
     """How p-values were adjusted: `holm` or `bh`."""
     family: int
     """How many tests were adjusted together."""
+    evaluations: Mapping[str, str] = {}
+    """The id of the evaluation whose scores are compared, by run."""
 
     def __str__(self) -> str:
-        return _as_text(self.table(), self._lines())
+        return _as_text([self.table()], self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self.table(), self._lines())
+        return _as_html([self.table()], self._lines())
 
-    def table(self) -> Table:
-        """The columns that most readers need."""
-        models = [each.first.model if each.first.model == each.second.model else "" for each in self.comparisons]
-        several = len({*models} - {""}) > 1  # several models, each compared with itself in another run
-        columns = ("task", *(("model",) if several else ()), "first", "second", "scorer")
+    def table(self, *, all_columns: bool = False) -> ResultTable:
+        """One row for each comparison; without `all_columns`, the columns that most readers need."""
+        several = len({common_model(each) for each in self.comparisons} - {""}) > 1
+        titles = ("task", *(("model",) if several else ()), "first", "second", "scorer")
         rows = []
-        for model, each in zip(models, self.comparisons, strict=True):
-            difference = each.difference
+        for each in self.comparisons:
             task = each.first.task if each.first.task == each.second.task else each.first.family
-            titles = [task, *([model] if several else ()), each.first.label(each.second)]
-            titles += [each.second.label(each.first), each.scorer]
-            numbers = [
-                *("" if mean is None else format_number(mean) for mean in (each.mean_first, each.mean_second)),
-                format_number(difference.mean, "+") if difference is not None else "",
-                format_interval(difference, "+") if difference is not None else "",
-                format_p(each.adjusted_p, each.p_is_bound),
-                count_of(difference) if difference is not None else str(each.common),
-            ]
-            rows.append([*titles, *numbers])
-        return (*columns, "was", "is", "difference", "interval", "adjusted p", "n"), rows
+            names = [task, *([common_model(each)] if several else ())]
+            names += [each.first.label(each.second), each.second.label(each.first), each.scorer]
+            rows.append([*names, *_compared_numbers(each)])
+        found = ResultTable([*titles, *_COMPARED], rows, len(titles))
+        return found if all_columns else found.without(_COMPARED_DETAILS)
 
     def _lines(self) -> Iterator[str]:
         yield from comparison_sentences(self.comparisons)
         yield from _describe((each.difference for each in self.comparisons if each.difference is not None), 0.95)
         yield from _warnings(self.warnings)
+
+
+def _compared_numbers(each: Comparison) -> list[str]:
+    """The texts of the columns `_COMPARED`."""
+    difference = each.difference
+    numbers = difference is not None
+    return [
+        _number(each.mean_first),
+        _number(each.mean_second),
+        _number(difference.mean if difference is not None else None, "+"),
+        format_interval(difference, "+") if difference is not None else "",
+        each.test if each.exact else f"{each.test}, drawn",
+        format_p(each.p, each.p_is_bound),
+        format_p(each.adjusted_p, each.p_is_bound),
+        _number(each.effect, "+"),
+        count_of(difference) if difference is not None else str(each.common),
+        str(each.wins) if numbers else "",
+        str(each.losses) if numbers else "",
+        str(each.ties),
+    ]
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "" if value is None else format_number(value, sign)
 
 
 class GateResult(msgspec.Struct, frozen=True):
@@ -105,35 +159,43 @@ class GateResult(msgspec.Struct, frozen=True):
     verdicts: tuple[GateVerdict, ...]
     bar: GateRule
     warnings: tuple[str, ...]
+    evaluations: Mapping[str, str] = {}
+    """The id of the evaluation whose scores are judged, by run."""
 
     def __str__(self) -> str:
-        return _as_text(self._table(), self._lines())
+        return _as_text([self.table(all_columns=True)], self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self._table(), self._lines())
+        return _as_html([self.table(all_columns=True)], self._lines())
 
-    def _table(self) -> Table:
-        columns = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n")
+    def table(self, *, all_columns: bool = False) -> ResultTable:
+        """One row for each verdict; without `all_columns`, the columns that most readers need."""
         against = self.bar.at_least is None
         sign = "+" if against else ""
         rows = []
         for each in self.verdicts:
-            mean = each.interval.mean
             numbers = [
-                *("" if mean is None else format_number(mean) for mean in (each.baseline, each.mean)),
-                format_number(mean, "+") if against and mean is not None else "",
+                _number(each.baseline),
+                _number(each.mean),
+                _number(each.interval.mean, "+") if against else "",
                 format_interval(each.interval, sign),
                 format_number(each.bound, sign),
                 count_of(each.interval),
                 str(sum(each.missing.values()) or ""),
+                str(each.samples_needed or ""),
             ]
             rows.append([each.task, each.model, each.scorer, each.outcome, *numbers])
-        return (*columns, "left out"), rows
+        found = ResultTable([*_GATE_TITLES, *_GATE], rows, len(_GATE_TITLES))
+        if all_columns:
+            return found
+        shown = found.without(_GATE_HIDDEN if against else _GATE_HIDDEN_OF_LEVEL)
+        return msgspec.structs.replace(shown, optional=("bound", "n"), hint="add --all")
 
     def _lines(self) -> Iterator[str]:
         yield "passed" if self.passed else "not passed"
+        yield from (each.reason for each in self.verdicts)
         yield from _describe((each.interval for each in self.verdicts), self.bar.confidence)
         yield from _warnings(self.warnings)
 
@@ -149,49 +211,63 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     """The models that pairwise judges compared with other texts, by strength. Their ranks are also those in `boards`,
     unless nothing connects some of the models.
     """
+    evaluations: Mapping[str, str] = {}
+    """The id of the evaluation whose scores are ranked, by run."""
 
     def __str__(self) -> str:
-        parts = [_as_text(table, iter(())) for table in (self._table(), self._strengths()) if table[1]]
-        return "\n\n".join([*parts, "\n".join(self._lines())]).rstrip()
+        return _as_text(self.tables(), self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        shown = [_as_html(table, iter(())) for table in (self._table(), self._strengths()) if table[1]]
-        from holdfast.report.tables import html_lines
-
-        return "".join([*shown, html_lines(self._lines())])
+        return _as_html(self.tables(), self._lines())
 
     def mean_boards(self) -> list[Board]:
         """The boards without those that are shown as strengths."""
         shown = {(board.task, scorer) for board in self.pairwise for scorer in board.scorers}
         return [board for board in self.boards if (board.task, board.scorer) not in shown]
 
-    def _table(self) -> Table:
-        columns = ("task", "scorer", "model", "run", "rank", "mean", "interval", "n", "left out")
+    def tables(self) -> list[ResultTable]:
+        """A table of means, and one of strengths for each pairwise board. Several runs have a column."""
+        hidden = () if len(self.evaluations) > 1 else ("run",)
+        found = [self._means()] if self.mean_boards() else []
+        found += [_strengths(board) for board in self.pairwise]
+        return [each.without_empty(_ONLY_IF_ANY).without(hidden) for each in found]
+
+    def notes(self) -> list[str]:
+        """How the numbers of the tables were computed."""
+        return [*describe_boards(self.mean_boards()), *pairwise_methods(self.pairwise)]
+
+    def _means(self) -> ResultTable:
         rows = []
         for board in self.mean_boards():
             for each in board.ranked:
-                summary = each.summary
-                mean = format_mean(summary.mean, board.scale)
-                numbers = [str(each.rank), mean, format_interval(summary), count_of(summary)]
-                rows.append([board.task, board.scorer, each.model, each.run, *numbers, str(each.missing or "")])
-        return columns, rows
-
-    def _strengths(self) -> Table:
-        columns = ("task", "scorer", "model", "run", "rank", "strength", "interval", "won", "tied", "lost", "left out")
-        rows = []
-        for board in self.pairwise:
-            for each in board.players:
-                counts = [str(count) for count in (each.wins, each.ties, each.losses)]
-                numbers = [str(each.rank or ""), format_number(each.strength), each.interval, *counts]
-                rows.append([board.task, board.scorer, each.label, each.run, *numbers, str(each.missing or "")])
-        return columns, rows
+                bounds = "unknown" if each.missing else ""
+                if each.bounds is not None:
+                    bounds = " .. ".join(map(format_number, each.bounds))
+                summary, mean = each.summary, format_mean(each.summary.mean, board.scale)
+                numbers = [mean, format_interval(summary), count_of(summary), str(each.missing or ""), bounds]
+                titles = [board.task, board.scorer, str(each.rank), each.model, each.run]
+                rows.append([*titles, *numbers, str(each.cost)])
+        return _board_table(_BOARD, rows, ("cost", "on all keys", "n"))
 
     def _lines(self) -> Iterator[str]:
-        yield from _describe((each.summary for board in self.mean_boards() for each in board.ranked), 0.95)
-        yield from pairwise_methods(self.pairwise)
+        yield from self.notes()
         yield from _warnings(self.warnings)
+
+
+def _strengths(board: PairwiseBoard) -> ResultTable:
+    rows = []
+    for each in board.players:
+        titles = [board.task, board.scorer, str(each.rank or ""), each.label, each.run]
+        counts = [str(count) for count in (each.wins, each.ties, each.losses)]
+        numbers = [format_number(each.strength), each.interval, *counts, str(each.missing or ""), str(each.cost)]
+        rows.append([*titles, *numbers])
+    return _board_table(_STRENGTH, rows, ("cost", "tied"))
+
+
+def _board_table(numbers: Sequence[str], rows: list[list[str]], optional: tuple[str, ...]) -> ResultTable:
+    return ResultTable([*_BOARD_TITLES, *numbers], rows, len(_BOARD_TITLES), optional, "add --format md")
 
 
 def _describe(summaries: Iterator[Summary], level: float) -> Iterator[str]:

@@ -15,7 +15,7 @@ from holdfast.report.formats import ReportSource
 from holdfast.report.lines import ExportLine
 from holdfast.report.questions import readable_input, value_text
 from holdfast.report.selection import is_wrong
-from holdfast.report.tables import marked_lines, partial_lines, reading_lines
+from holdfast.report.tables import evaluation_lines, marked_lines, reading_lines
 from holdfast.report.text import first_line, shortened
 from holdfast.score import as_number
 
@@ -65,7 +65,7 @@ def write_junit(
 def report_junit(source: ReportSource, out: IO[str]) -> None:
     """The writer of `report --format junit`."""
     report = source.reports[0]
-    notes = [*partial_lines(report), *reading_lines(report.cells), *marked_lines(report.cells)]
+    notes = [*evaluation_lines(report), *reading_lines(report.cells), *marked_lines(report.cells)]
     name, is_partial = f"{report.experiment}/{report.run_id}", report.partial is not None
     write_junit(source.lines, out, name, source.at_least, notes, is_partial=is_partial)
 

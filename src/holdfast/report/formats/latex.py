@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from holdfast.printable import clean
-from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.cells import CellReport, PartialEvaluation, RunReport, unscored_counts
 from holdfast.report.formats import ReportSource
-from holdfast.report.tables import left_out, marked_lines, partial_lines, reading_lines, scorer_summaries
+from holdfast.report.tables import evaluation_lines, left_out, marked_lines, reading_lines, scorer_summaries
 from holdfast.report.text import count_of, format_mean, format_number
 
 _SPECIAL = {
@@ -50,9 +50,10 @@ def latex(reports: Sequence[RunReport]) -> str:
     for report in reports:
         lines.append(r"\midrule")
         for cell in report.cells:
-            lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
+            rows = _rows(cell, report.partial, priced=priced)
+            lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in rows]
     cells = [cell for report in reports for cell in report.cells]
-    partial = [line for report in reports for line in partial_lines(report)]
+    partial = [line for report in reports for line in evaluation_lines(report)]
     found = (*partial, *reading_lines(cells, advise=False), *marked_lines(cells))
     notes = [rf"{_text(line)}\par" for line in found]
     caption = ", ".join(
@@ -70,11 +71,11 @@ def report_latex(source: ReportSource, out: IO[str]) -> None:
     out.write(latex(source.reports))
 
 
-def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
+def _rows(cell: CellReport, partial: PartialEvaluation | None, *, priced: bool) -> Iterator[list[str]]:
     names = [_text(cell.task), _text(cell.model)]
     cost = [_text(str(cell.cost)) or "--"] if priced else []
     if not cell.scorers:
-        yield [*names, "--", "--", "--", str(cell.finished), str(cell.planned - cell.finished), *cost]
+        yield [*names, "--", "--", "--", *map(str, unscored_counts(cell, partial)), *cost]
     for each in cell.scorers:
         for name, summary, labels in scorer_summaries(each):
             shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])

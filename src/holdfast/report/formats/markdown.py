@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from holdfast.printable import clean
-from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.cells import CellReport, PartialEvaluation, RunReport, unscored_counts
 from holdfast.report.formats import ReportSource
 from holdfast.report.tables import (
     anomaly_lines,
@@ -43,7 +43,7 @@ def markdown(report: RunReport) -> str:
     for line in (*notice_lines(report), *result_sentences(report)):
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
-    lines += [row for cell in report.cells for row in _rows(cell)]
+    lines += [row for cell in report.cells for row in _rows(cell, report.partial)]
     found = [
         *cost_sentences(report.cost),
         *speed_lines(report),
@@ -63,11 +63,11 @@ def report_markdown(source: ReportSource, out: IO[str]) -> None:
     out.writelines(map(markdown, source.reports))
 
 
-def _rows(cell: CellReport) -> Iterator[str]:
+def _rows(cell: CellReport, partial: PartialEvaluation | None) -> Iterator[str]:
     rest = (tokens(cell.usage), _text(str(cell.cost)) or "-", duration(cell.seconds))
     if not cell.scorers:
-        left = str(cell.planned - cell.finished)
-        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), left, *rest))
+        n, left = map(str, unscored_counts(cell, partial))
+        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", n, left, *rest))
     for each in cell.scorers:
         for name, (mean, _, interval, n, *_) in scorer_rows(each):
             left = str(left_out(each, name))

@@ -28,10 +28,18 @@ def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, 
         for task, several in run.reductions().items():
             reductions.setdefault(task, {}).update(dict.fromkeys(several))
     how = {task: tuple(several) for task, several in reductions.items()}
+    return [run.sides(name, evaluation, how) for name, run in zip(_names_of(runs), runs, strict=True)]
+
+
+def _names_of(runs: Sequence[Run]) -> list[str]:
+    """The id of each run; with its experiment if another run has the same id."""
     ids = [run.run_id for run in runs]
-    # Two runs may have the same id in different experiments.
-    names = [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
-    return [run.sides(name, evaluation, how) for name, run in zip(names, runs, strict=True)]
+    return [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+
+
+def evaluations_of(runs: Sequence[Run], evaluation: str) -> dict[str, str]:
+    """The id of the evaluation that is used, by run; empty for a run without scores."""
+    return {name: run.evaluation_id(evaluation) for name, run in zip(_names_of(runs), runs, strict=True)}
 
 
 def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
@@ -62,14 +70,12 @@ def without_data(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def of_several(runs: Sequence[Run], evaluation: str) -> Iterator[str]:
-    """Say which evaluation is judged, if a run has several and none was chosen."""
+    """Say which evaluation is used, if a run has several and none was chosen."""
     for run in runs if not evaluation else ():
-        every = run.evaluations()
-        current = next((each for each in every if each.current), None)
-        if current is not None and len(every) > 1:
-            name = current.name or ", ".join(current.scorers)
-            of = f"the evaluation {current.evaluation} ({name}), one of {len(every)}"
-            yield f"{run.run_id}: judged by {of}; for another, add --evaluation"
+        current, names = run.evaluation_id(), run.evaluation_names()
+        if current and len(names) > 1:
+            of = f"the evaluation {current} ({names[current]}), one of {len(names)}"
+            yield f"{run.run_id}: scores of {of}; for another, add --evaluation"
 
 
 def without_groups(runs: Sequence[Run]) -> Iterator[str]:

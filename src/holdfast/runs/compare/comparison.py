@@ -21,6 +21,8 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    evaluations_of,
+    of_several,
     partially_scored,
     require_comparable,
     unfinished,
@@ -61,7 +63,7 @@ def comparison_of(
         *without_data(runs),
         *(f"{why}; compared anyway" for why in reasons),
     ]
-    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
+    doubts += [*of_several(runs, evaluation), *partially_scored(runs, evaluation), *without_groups(runs)]
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise _nothing_error(runs, scorer)
@@ -69,7 +71,8 @@ def comparison_of(
     found = add_questions(found, questions, lambda side, ids: run_of[side.run].questions(side.task, ids))
     family = family_size(found)
     adjusted = tuple(adjust_p_values(found, cast(Adjustment, adjust)))
-    return ComparisonResult(adjusted, not reasons, tuple(doubts), adjust, family)
+    used = evaluations_of(runs, evaluation)
+    return ComparisonResult(adjusted, not reasons, tuple(doubts), adjust, family, used)
 
 
 def _nothing_error(runs: Sequence[Run], scorer: str | None) -> UsageError:

@@ -26,6 +26,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    evaluations_of,
     of_several,
     partially_scored,
     require_comparable,
@@ -58,7 +59,7 @@ class GateOptions(msgspec.Struct, frozen=True):
     def bar(self) -> GateRule:
         """Build the bar; raise UsageError for options that contradict each other."""
         if (self.baseline is None) == (self.at_least is None):
-            raise UsageError("give either --baseline RUN or --at-least NUMBER")
+            raise UsageError("give either --baseline RUN or --at-least NUMBER, for example --at-least 0.8")
         if self.baseline is not None and self.margin is None:
             raise UsageError(
                 "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"
@@ -110,7 +111,8 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
         raise UsageError(f"{run.run_id}: no scorer gave a number{named}, so there is nothing to judge")
-    return GateResult(all(each.passed for each in found), tuple(found), bar, tuple(notes))
+    used = evaluations_of(runs, options.evaluation)
+    return GateResult(all(each.passed for each in found), tuple(found), bar, tuple(notes), used)
 
 
 def _select(sides: Mapping[CellName, SideAnswers], options: GateOptions, run: str) -> dict[CellName, SideAnswers]:

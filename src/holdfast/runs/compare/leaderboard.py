@@ -17,6 +17,8 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    evaluations_of,
+    of_several,
     partially_scored,
     require_comparable,
     unfinished,
@@ -43,7 +45,7 @@ def leaderboard_of(
         *without_data(runs),
         *(f"{why}; ranked anyway" for why in reasons),
     ]
-    doubts += [*partially_scored(runs, evaluation), *without_groups(runs)]
+    doubts += [*of_several(runs, evaluation), *partially_scored(runs, evaluation), *without_groups(runs)]
     rules = [_pairwise_rules(run, evaluation) for run in runs]
     pairwise = tuple(pairwise_boards(sides, rules, costs, task, scorer))
     found = tuple(ranked_by_strength(leaderboards(sides, costs, task, scorer), pairwise))
@@ -55,7 +57,8 @@ def leaderboard_of(
             raise UsageError(f"--scorer {scorer}: no numbers by that scorer; leave it out to see all")
         names = " and ".join(run.run_id for run in runs)
         raise UsageError(f"{names}: no scorer gave a number, so there is nothing to rank")
-    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)), pairwise)
+    used = evaluations_of(runs, evaluation)
+    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)), pairwise, used)
 
 
 def _pairwise_rules(run: Run, evaluation: str) -> dict[tuple[str, str], PairwiseRule]:

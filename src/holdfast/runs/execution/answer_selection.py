@@ -20,7 +20,7 @@ from holdfast.score import as_number, scales_of
 from holdfast.state import Bits, Fold, Index
 from holdfast.stats import LABEL, Scale
 
-_SHOWN_MAX = 10
+_SHOWN_MAX = 5
 _IDS_COMPARED = 10_000
 """For the nearest id of a sample that does not exist: a hint must not take minutes."""
 _RIGHT = 1.0

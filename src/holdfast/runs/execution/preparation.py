@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
+from holdfast.errors import BadNameError, HoldfastError, JournalError, Problems, SpecError
 from holdfast.journal import folder_name, split_url
 from holdfast.models import Listing, ModelError, describe_models, identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, prepare, survey
@@ -101,12 +101,21 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
         return _declared_by_task(own) != _declared_by_task(recorded)
 
 
-def check(given: Given) -> tuple[Prepared, int]:
-    """Check a spec completely without creating anything. Also returns the number of its keys."""
-    with prefix_errors(given):
-        prepared = prepare_given(given, find_scorers(given))
-        refuse_mixed_scales(given, prepared.scorers)
-        return prepared, survey(given.spec, prepared.works)
+def check(given: Given, before: Problems | None = None) -> tuple[Prepared, int]:
+    """Check a spec completely without creating anything. Also returns the number of its keys. SpecError with all
+    problems, one line each. `before`: those that were found when the spec was loaded.
+    """
+    problems = Problems()
+    scorers = find_scorers(given, problems=problems)
+    if not problems.found:
+        with problems.collecting():
+            refuse_mixed_scales(given, scorers)
+    prepared = prepare_given(given, scorers, problems=problems)
+    planned = survey(given.spec, prepared.works, problems)
+    every = Problems()
+    every.found = {**(before.found if before is not None else {}), **dict.fromkeys(map(given.explain, problems.found))}
+    every.refuse()
+    return prepared, planned
 
 
 def check_startable(given: Given) -> None:
@@ -152,25 +161,29 @@ def check_experiment(spec: Spec) -> None:
         raise SpecError(f"experiment: {spec.experiment!r} is the name of a folder in every run; choose another name")
 
 
-def find_scorers(given: Given, *, judged: bool = True) -> dict[str, list[Scorer]]:
+def find_scorers(given: Given, *, judged: bool = True, problems: Problems | None = None) -> dict[str, list[Scorer]]:
     """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored.
-    `judged`: SpecError if a judge has no model.
+    `judged`: SpecError if a judge has no model. `problems`: receives errors; by default the first is raised.
     """
-    scorers = {}
+    problems = problems or Problems(stop=True)
+    scorers: dict[str, list[Scorer]] = {}
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
-        scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
-        names = [scorer.name for scorer in scorers[task.name]]
-        place = f"tasks[{index}].scorers"
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                hint = f"{{{name}: {{name: another}}}}"
-                raise SpecError(f"{place}[{i}]: there is a scorer {name!r} already; rename one of them: {hint}")
-        check_answers(task, set(names), f"tasks[{index}].reduce")
-        for i, each in enumerate(scorers[task.name] if judged else ()):
-            if each.needs_ctx:
-                is_named = given.scorers_file is not None and given.scorers.get(task.name)
-                _check_judges(each, given, "--scorers" if is_named else f"{place}[{i}]")
+        found, place = scorers.setdefault(task.name, []), f"tasks[{index}].scorers"
+        for i, entry in enumerate(entries):
+            with problems.collecting():
+                scorer = resolve(entry, f"{place}[{i}]")
+                if scorer.name in [each.name for each in found]:
+                    hint = f"{{{scorer.name}: {{name: another}}}}"
+                    problem = f"there is a scorer {scorer.name!r} already; rename one of them: {hint}"
+                    raise SpecError(f"{place}[{i}]: {problem}")
+                found.append(scorer)
+                if scorer.needs_ctx and judged:
+                    is_named = given.scorers_file is not None and given.scorers.get(task.name)
+                    _check_judges(scorer, given, "--scorers" if is_named else f"{place}[{i}]")
+        if len(found) == len(entries):
+            with problems.collecting():
+                check_answers(task, {each.name for each in found}, f"tasks[{index}].reduce")
     return scorers
 
 
@@ -193,25 +206,35 @@ def prepare_given(
     scorers: Mapping[str, Sequence[Scorer]],
     stored: Mapping[str, TaskInputs] | None = None,
     before: Spec | None = None,
+    problems: Problems | None = None,
 ) -> Prepared:
-    """Resolve all but the scorers. `stored` and `before`: the stored task inputs and spec, if the run has begun."""
-    check_experiment(given.spec)
+    """Resolve all but the scorers. `stored` and `before`: the stored task inputs and spec, if the run has begun.
+    `problems`: receives errors; by default the first is raised.
+    """
+    problems = problems or Problems(stop=True)
+    with problems.collecting():
+        check_experiment(given.spec)
     spec = with_prices(given.spec if before is None else adopt_stored(given.spec, before), before)
-    check_budget(spec)
+    with problems.collecting():
+        check_budget(spec)
     for number, kind in enumerate(spec.anomalies_except):
-        if kind not in KINDS:
-            field = f"anomalies_except[{number}]"
-            raise SpecError(f"{field}: there is no anomaly {kind!r}{nearest(kind, set(KINDS))}")
-    if spec.mirror is not None:
-        split_url(spec.mirror.url)  # validates the URL
-    works = prepare(spec, given.rows, given.solvers, stored, given.counted)
+        with problems.collecting():
+            if kind not in KINDS:
+                problem = f"there is no anomaly {kind!r}{nearest(kind, set(KINDS))}"
+                raise SpecError(f"anomalies_except[{number}]: {problem}")
+    with problems.collecting():
+        if spec.mirror is not None:
+            split_url(spec.mirror.url)  # validates the URL
+    works = prepare(spec, given.rows, given.solvers, stored, given.counted, problems)
     for index, task in enumerate(spec.tasks):
-        for server in works[task.name].solver.servers():
-            server.check(f"tasks[{index}].solver: mcp")  # validates only: starts no server
+        for server in works[task.name].solver.servers() if task.name in works else ():
+            with problems.collecting():
+                server.check(f"tasks[{index}].solver: mcp")  # validates only: starts no server
     for place, model in placed_models(given.spec).items():
-        open_provider(model, place)  # validates only: opens no connection
-        if model.batch is not None:
-            open_batch_api(model, place)
+        with problems.collecting():
+            open_provider(model, place)  # validates only: opens no connection
+            if model.batch is not None:
+                open_batch_api(model, place)
     return Prepared(spec, works, scorers)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import DamagedError, StaleCursorError
+from holdfast.errors import DamagedError, SpecError, StaleCursorError
 from holdfast.journal import (
     START,
     Cursor,
@@ -48,6 +48,7 @@ from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import (
     Given,
     Prepared,
+    check,
     evaluation_of,
     find_scorers,
     prefix_errors,
@@ -362,6 +363,15 @@ def read_story(place: RunLocation) -> tuple[Fold, str]:
 
 def read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
     """Read the journal, if there is one, and prepare the spec; stored inputs replace files that are missing."""
+    try:
+        return _read_and_prepare(given, place)
+    except SpecError:
+        if not os.path.isdir(place.journal):
+            check(given)  # nothing depends on what is stored: report all problems, not only the first
+        raise
+
+
+def _read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Reading]:
     with prefix_errors(given):
         given = _with_stored_values(given, place)
         scorers = find_scorers(given)

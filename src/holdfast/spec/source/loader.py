@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.errors import FormatError, SpecError
+from holdfast.errors import FormatError, Problems, SpecError
 from holdfast.spec.messages import explain_all, kind_of, nearest
 from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
@@ -47,10 +47,15 @@ def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = 
 
 
 def resolve_file(
-    file: SpecFile, sets: Sequence[str] = (), environ: Mapping[str, str] | None = os.environ
+    file: SpecFile,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = os.environ,
+    problems: Problems | None = None,
 ) -> ResolvedSpec:
-    """Return the effective spec of a file that was read. With `environ=None`, `${NAME}` is not replaced."""
-    return _build(file, sets, environ, {}, stored=False)
+    """Return the effective spec of a file that was read. With `environ=None`, `${NAME}` is not replaced. `problems`:
+    receives errors that leave a spec to check further; by default they are raised, all at once.
+    """
+    return _build(file, sets, environ, {}, problems, stored=False)
 
 
 def build_spec(
@@ -83,6 +88,7 @@ def _build(
     sets: Sequence[str],
     environ: Mapping[str, str] | None,
     unchanged: Mapping[str, Mapping[str, Any]],
+    problems: Problems | None = None,
     *,
     stored: bool,
 ) -> ResolvedSpec:
@@ -104,10 +110,17 @@ def _build(
             raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
         except (TypeError, ValueError) as error:
             raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
+    found = Problems()
+    with found.collecting(), _explain_origins(origins, where):
         _check_params(spec, models, unchanged, where)
-        if models != [model.name for model in spec.models] or tasks != [task.name for task in spec.tasks]:
-            origins.forget_entries()  # sweeps have changed their numbers
+    if models != [model.name for model in spec.models] or tasks != [task.name for task in spec.tasks]:
+        origins.forget_entries()  # sweeps have changed their numbers
+    with found.collecting(), _explain_origins(origins, where):
         _check(spec, where)
+    if problems is None:
+        found.refuse()
+    else:
+        problems.found |= found.found
     return ResolvedSpec(_anchor(spec, os.path.dirname(os.path.abspath(where)) if where else ""), kept)
 
 
@@ -251,18 +264,25 @@ def _fill(
 
 def _check(spec: Spec, where: str) -> None:
     """Check what the types cannot express: unique names, and references between parts."""
-    _check_names("models", [model.name for model in spec.models], where)
-    _check_names("tasks", [task.name for task in spec.tasks], where)
+    problems = Problems()
+    for kind, parts in (("models", spec.models), ("tasks", spec.tasks)):
+        with problems.collecting():
+            _check_names(kind, [part.name for part in parts], where)
     names = {model.name for model in spec.models}
     for index, task in enumerate(spec.tasks):
         for each in task.models or ():
             if each not in names:
-                raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
-        check_reductions(task, f"{where}: tasks[{index}].reduce")
+                problem = f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}"
+                problems.found[problem] = None
+        with problems.collecting():
+            check_reductions(task, f"{where}: tasks[{index}].reduce")
         if isinstance(task.solver, dict) and len(task.solver) != 1:
-            raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
+            problem = f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}"
+            problems.found[problem] = None
     if spec.limits.sample.cost_usd is not None:
-        check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
+        with problems.collecting():
+            check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
+    problems.refuse()
 
 
 def _check_params(spec: Spec, given: Sequence[str], unchanged: Mapping[str, Mapping[str, Any]], where: str) -> None:

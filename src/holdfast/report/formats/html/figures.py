@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
 from holdfast.report.compare.comparison import Comparison, derived_rows
-from holdfast.report.compare.sentences import is_in_points
+from holdfast.report.compare.sentences import common_model, is_in_points
 from holdfast.report.examples import Curve, Latency
 from holdfast.report.formats.html.elements import escaped
 from holdfast.report.formats.run_page import run_names
@@ -111,10 +111,11 @@ def difference_figures(found: Sequence[Comparison]) -> Iterator[str]:
     for scorer, rows in list(by_scorer.items())[:_FIGURES_MAX]:
         in_points = all(is_in_points(each.scale) for each in rows)
         factor = 100.0 if in_points else 1.0
+        several = len({model for each in rows for model in (each.first.model, each.second.model)}) > 1
         groups: dict[str, list[Mark]] = {}
         for each in rows:
             task = each.first.task if each.first.task == each.second.task else each.first.family
-            groups.setdefault(task, []).append(_difference(each, factor))
+            groups.setdefault(task, []).append(_difference(each, factor, several))
         marks = [mark for several in groups.values() for mark in several]
         reach = max(max(abs(mark.low), abs(mark.high)) for mark in marks) or 1.0
         unit = "percentage points" if in_points else "difference"
@@ -205,14 +206,16 @@ def _mark(label: str, summary: Summary, is_share: bool) -> Mark:
     return Mark(label, mean, low, high, _text(mean, is_share), note)
 
 
-def _difference(each: Comparison, factor: float) -> Mark:
+def _difference(each: Comparison, factor: float, several: bool) -> Mark:
+    """`several`: the figure has several models, so that a model that both sides share is named."""
     assert each.difference is not None
     low, high = _ends(each.difference)
     mean = each.difference.mean or 0.0
     text = f"{factor * mean:+.1f}" if factor > 1 else f"{mean:+.3g}"
     p = each.p if each.adjusted_p is None else each.adjusted_p
     shown = "" if p is None else "p < 0.001" if p < 0.001 else f"p {'<=' if each.p_is_bound else '='} {p:.3f}"
-    label = f"{each.second.label(each.first)} minus {each.first.label(each.second)}"
+    model = f"{common_model(each)}: " if several and common_model(each) else ""
+    label = f"{model}{each.second.label(each.first)} minus {each.first.label(each.second)}"
     return Mark(label, factor * mean, factor * low, factor * high, text, shown)
 
 

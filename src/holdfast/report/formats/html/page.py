@@ -209,13 +209,12 @@ def _comparison(comparison: ComparisonResult | None) -> Iterator[str]:
     if comparison is None:
         return
     found = comparison.comparisons
-    names, rows = comparison.table()
-    titles = names.index("scorer") + 1
+    compared = comparison.table()
     yield f"<section>\n{heading(2, 'Comparison')}"
     if comparison.warnings:
         yield _notice(comparison.warnings)
     yield _figures([*difference_figures(found)])
-    yield table([{"interval": "95% interval"}.get(name, name) for name in names], rows, titles)
+    yield table(compared.columns, compared.rows, compared.titles)
     several = len({common_model(each) for each in found} - {""}) > 1
     overlaps = dict.fromkeys(overlap_line(each, several) for each in found)
     method = comparison_method(found, comparison.adjusted, comparison.family)

@@ -108,7 +108,7 @@ def load(request: PageRequest) -> SampleView:
             records=sum(each not in found.records.resumed for each in found.positions),
             neighbours=_neighbours(run, story),
             evaluation=current,
-            evaluations={name: _evaluation_name(run, name) for name in run.index.story.evaluations},
+            evaluations=run.evaluation_names(),
             commands=_commands(run, story),
             files=file_sizes(size_of, story.row, story.input, story.target, [list(each) for each in texts]),
             damage=run.damage,
@@ -128,11 +128,6 @@ def _neighbours(run: ViewedRun, story: KeyStory) -> Neighbours:
         if is_there or find_planned(folder, [other], key) is not None:
             models.append(key)
     return Neighbours(key_at(folder, cells, story.o - 1), key_at(folder, cells, story.o + 1), models)
-
-
-def _evaluation_name(run: ViewedRun, evaluation: str) -> str:
-    started = run.index.story.evaluations[evaluation]
-    return started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
 
 
 def _commands(run: ViewedRun, story: KeyStory) -> dict[str, str]:

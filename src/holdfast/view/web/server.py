@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.errors import DamagedError, HoldfastError, UsageError
+from holdfast.errors import DamagedError, HoldfastError, StaleCursorError, UsageError
 from holdfast.view.computations import Computations
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
@@ -174,7 +174,7 @@ def _encoded(page: Page, request: PageRequest) -> bytes:
 
 def _problem(error: Exception) -> tuple[int, str]:
     """The status code and the sentence of an expected error."""
-    if isinstance(error, NotFoundError):
+    if isinstance(error, NotFoundError | StaleCursorError):
         return 404, str(error)
     if isinstance(error, RefusedError):
         return 403, str(error)

@@ -107,7 +107,8 @@ class Viewer:
             while piece := await self._run(next, found.content, b""):
                 await response.write(piece)
         except (HoldfastError, OSError) as error:
-            _log.warning("%s", error)
+            if not isinstance(error, ConnectionError):  # the browser has gone away
+                _log.warning("%s", error)
             if request.transport is not None:
                 request.transport.abort()  # not a normal end: the browser must not take it for the whole file
         return response

@@ -1,12 +1,17 @@
 """Runs that stay open: locked one after the other, closed to make room, never under a reader."""
 
+import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreError
+from holdfast.report import KeyRecords
+from holdfast.runs.store.lookup import RunLocation, runs_in
 from holdfast.view import sources as module
-from holdfast.view.sources import NotFoundError, RunRef, Sources
+from holdfast.view.sources import KeyOutline, NotFoundError, RunRef, Sources
 from tests.e2e.commands import call, write_spec
 
 
@@ -115,3 +120,79 @@ def test_what_is_not_there_is_not_found(sources: Sources) -> None:
     for ref in (RunRef("sums", "no"), RunRef("no", "a"), RunRef("..", "a"), RunRef("sums", "../sums/a")):
         with pytest.raises(NotFoundError), sources.open(ref):
             pass
+
+
+def test_a_record_that_is_not_there_yet_is_not_shown_as_the_past(sources: Sources) -> None:
+    with sources.open(A) as run:
+        last = run.index.last_n
+    with sources.open(RunRef("sums", "a", at=last)) as run:
+        assert run.index.last_n == last
+    with pytest.raises(NotFoundError, match=f"no record {last + 1}: the last one is {last}"):
+        sources.open(RunRef("sums", "a", at=last + 1)).__enter__()
+    sources.close()
+
+
+def test_an_address_with_the_uid_of_another_run_shows_none(sources: Sources) -> None:
+    with pytest.raises(NotFoundError, match="there is no run sums/a"):
+        sources.open(RunRef("sums", "a", uid="another")).__enter__()
+    with sources.open(A) as run:
+        uid = run.uid
+    with sources.open(RunRef("sums", "a", uid)) as run:
+        assert run.uid == uid
+    sources.close()
+
+
+def test_a_mirror_that_cannot_be_read_does_not_hide_the_runs_of_other_stores(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise StoreError("s3://bucket cannot be reached")
+
+    monkeypatch.setattr(module, "find_to_read", unreachable)
+    both = Sources([str(store), "s3://bucket"], str(store))
+    with both.open(A) as run:
+        assert run.summary().finished == 3
+    with pytest.raises(StoreError, match="cannot be reached"):
+        both.open(RunRef("sums", "elsewhere")).__enter__()
+    both.close()
+
+
+def test_stores_are_not_looked_through_for_every_request(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def look(folder: str) -> Iterator[RunLocation]:
+        looked.append(folder)
+        return runs_in(folder)
+
+    monkeypatch.setattr(module, "runs_in", look)
+    both = Sources([str(store), str(store / "sums" / "a")], str(store))
+    for _ in range(3):
+        with both.open(A):
+            pass
+    assert len(looked) == 1
+    monkeypatch.setattr(module, "_LOCATED_SECONDS", -1.0)
+    for _ in range(3):
+        with both.open(B):
+            pass
+    assert len(looked) == 4
+    both.close()
+
+
+def test_a_run_that_replaced_another_in_its_folder_is_not_mixed_with_it(tmp_path: Path) -> None:
+    spec, past = write_spec(tmp_path, 3), RunRef("sums", "a", at=5)
+    assert call("run", spec, "--id", "a", cwd=tmp_path).code == 0
+    sources = Sources([str(tmp_path / "runs")], "")
+    with sources.open(A) as run:
+        uid, run.outline = run.uid, KeyOutline("sums/arith/s0001/1", [], KeyRecords(texts=False))
+    with sources.open(past) as run:
+        index = run.index
+    shutil.rmtree(tmp_path / "runs" / "sums" / "a")
+    assert call("run", spec, "--id", "a", cwd=tmp_path).code == 0
+    with sources.open(A) as run:
+        assert run.uid != uid
+        assert run.outline is None
+        uid = run.uid
+    with sources.open(past) as run:
+        assert run.uid == uid
+        assert run.index is not index
+    sources.close()

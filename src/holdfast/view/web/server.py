@@ -8,7 +8,6 @@ import asyncio
 import functools
 import importlib.resources
 import logging
-import mimetypes
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.errors import DamagedError, HoldfastError, UsageError
+from holdfast.errors import DamagedError, HoldfastError, StaleCursorError, UsageError
 from holdfast.view.computations import Computations
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
@@ -108,7 +107,8 @@ class Viewer:
             while piece := await self._run(next, found.content, b""):
                 await response.write(piece)
         except (HoldfastError, OSError) as error:
-            _log.warning("%s", error)
+            if not isinstance(error, ConnectionError):  # the browser has gone away
+                _log.warning("%s", error)
             if request.transport is not None:
                 request.transport.abort()  # not a normal end: the browser must not take it for the whole file
         return response
@@ -141,7 +141,7 @@ class Viewer:
         name = request.match_info["name"]
         if name not in _file_names():
             return await self._lost(request)
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
         return web.Response(body=(_FILES / name).read_bytes(), content_type=kind)
 
     async def _lost(self, request: web.Request) -> web.StreamResponse:
@@ -175,7 +175,7 @@ def _encoded(page: Page, request: PageRequest) -> bytes:
 
 def _problem(error: Exception) -> tuple[int, str]:
     """The status code and the sentence of an expected error."""
-    if isinstance(error, NotFoundError):
+    if isinstance(error, NotFoundError | StaleCursorError):
         return 404, str(error)
     if isinstance(error, RefusedError):
         return 403, str(error)

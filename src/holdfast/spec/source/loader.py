@@ -276,9 +276,6 @@ def _check(spec: Spec, where: str) -> None:
                 problems.found[problem] = None
         with problems.collecting():
             check_reductions(task, f"{where}: tasks[{index}].reduce")
-        if isinstance(task.solver, dict) and len(task.solver) != 1:
-            problem = f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}"
-            problems.found[problem] = None
     if spec.limits.sample.cost_usd is not None:
         with problems.collecting():
             check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")

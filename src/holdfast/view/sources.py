@@ -114,6 +114,13 @@ class ViewedRun(Run):
     def index(self) -> Index:
         return self._index
 
+    def find_evaluation(self, name: str) -> str:
+        """The id of the evaluation with a name, an id or the beginning of an id; empty for the current one. UsageError
+        if there is none.
+        """
+        found = self._evaluation(name)
+        return "" if found == self._index.story.evaluation else found
+
     @property
     def is_live(self) -> bool:
         return self.standing.held

@@ -17,7 +17,7 @@ import pytest
 from holdfast.journal import Entry, Reader, journal_folder
 from tests.e2e.commands import call, finish, shown, start, wait_until, write_spec
 from tests.e2e.live_runs import ASK_TWICE
-from tests.e2e.view.served import Served, links_in, serving
+from tests.e2e.view.served import Served, links_in, query_of, serving
 
 ROWS = 20
 SAMPLES = 2 * ROWS
@@ -292,6 +292,29 @@ def test_another_evaluation_can_be_chosen(store: Path, viewer: Served) -> None:
     assert "<script>alert" not in page
     chosen = viewer.json(f"/runs/sums/grown?evaluation={first}")
     assert {each["scorer"] for each in chosen["summary"]["scores"]} == {"numeric", "exact_match"}
+    for each in found["evaluations"]:
+        check_means_open(viewer, each["evaluation"], each["scorers"])
+
+
+def check_means_open(viewer: Served, evaluation: str, scorers: list[str]) -> None:
+    """Every mean of an evaluation leads to the samples that it is the mean of."""
+    opened = set()
+    for address in links_in(viewer.html(f"/runs/sums/grown?evaluation={evaluation}")):
+        query = {name: values[0] for name, values in query_of(address).items()}
+        if "scorer" not in query:
+            continue
+        found = viewer.json(address)
+        assert found["evaluation"] == evaluation
+        values = [float(each["scores"][query["scorer"]]) for each in found["samples"]]
+        report = viewer.json(f"/runs/sums/grown?evaluation={evaluation}")["report"]
+        cell = next(one for one in report["cells"] if (one["task"], one["model"]) == (query["task"], query["model"]))
+        summary = next(one for one in cell["scorers"] if one["scorer"] == query["scorer"])
+        assert sum(values) / len(values) == pytest.approx(summary["summary"]["mean"])
+        opened.add(query["scorer"])
+        sample = next(each for each in links_in(viewer.html(address)) if "/samples/sums/" in each)
+        scores = viewer.json(sample)["story"]["scores"]
+        assert {each["scorer"] for each in scores if each["current"]} == set(scorers)
+    assert opened == set(scorers)
 
 
 def test_the_spec_and_each_change_of_it_are_shown(store: Path, viewer: Served) -> None:

@@ -26,6 +26,7 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
 from holdfast.view.sources import Durability, RunRef, ViewedRun
@@ -47,6 +48,8 @@ class RunView(msgspec.Struct, frozen=True):
     """At the speed of the process that is running; None if unknown."""
     evaluations: list[EvaluationLine] = []
     """The oldest first."""
+    labels: dict[str, str] = {}
+    """What to call each evaluation, by id."""
     latency: list[Distribution] = []
     processes: int = 0
     """How many worked on the run."""
@@ -68,6 +71,7 @@ def load(request: PageRequest) -> RunView:
             run.is_live,
             _seconds_left(run.standing, summary),
             run.evaluations(),
+            evaluation_labels(run),
             distributions(run.index.profile),
             len(run.index.lives),
             stops_of(run.index.lives, run.index.last_n),
@@ -160,17 +164,21 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
-    is_current = all(each.current == (each.evaluation == report.evaluation) for each in found.evaluations)
     yield h("h2", "Results")
-    yield _evaluations(found, links)
+    if not links.is_static:
+        yield evaluation_choice(
+            found.labels,
+            report.evaluation,
+            lambda each: links.run(found.ref, evaluation=each),
+            {each.evaluation: _scored(each) for each in found.evaluations},
+        )
     yield [h("p", line, class_="warning") for line in partial_lines(report)]
     sentences = [each for each in result_sentences(report) if not each.startswith(_ADVICE)]
     yield [h("p", sentence, class_="sentence") for sentence in sentences]
     if len({cell.model for cell in report.cells}) > 1 and sentences:
-        other = "" if is_current else report.evaluation
-        address = links.run(found.ref, "compare", evaluation=other)
+        address = links.run(found.ref, "compare", evaluation=_other(found))
         yield h("p", h("a", "See whether the models differ", href=address))
-    rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links if is_current else None)]
+    rows = [row for cell in report.cells for row in _cell_rows(cell, found, links)]
     columns = ["task", "model", "score", "mean", "interval", "n", "finished", "failed", "unfinished", "cost", "latency"]
     numbers = frozenset(columns[3:])
     yield table(columns, rows, numbers=numbers)
@@ -190,19 +198,14 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
         yield h("p", line, class_="quiet")
 
 
-def _evaluations(found: RunView, links: Links) -> Markup | None:
-    """A choice of the evaluation whose scores are shown, if there are several."""
-    if len(found.evaluations) < 2:
-        return None
-    items = []
-    for each in found.evaluations:
-        label = f"{each.name or ', '.join(each.scorers)} ({each.evaluation[:8]})"
-        counts = f" {each.counts.scored:,} scores" + (", current" if each.current else "")
-        address = links.run(found.ref, evaluation=each.evaluation)
-        chosen = "true" if each.evaluation == found.report.evaluation else None
-        items.append(h("li", h("a", label, href=address, aria_current=chosen), h("span", counts, class_="quiet")))
-    title = h("span", "Evaluations", class_="quiet")
-    return h("nav", title, h("ul", items), class_="evaluations", aria_label="Evaluations")
+def _scored(each: EvaluationLine) -> str:
+    return counted(each.counts.scored, "score") + (", current" if each.current else "")
+
+
+def _other(found: RunView) -> str:
+    """The evaluation that is shown, if it is not the current one: links keep it."""
+    is_current = all(each.current == (each.evaluation == found.report.evaluation) for each in found.evaluations)
+    return "" if is_current else found.report.evaluation
 
 
 def _costs(report: RunReport) -> Iterator[ScatterPoint]:
@@ -219,20 +222,24 @@ def _costs(report: RunReport) -> Iterator[ScatterPoint]:
             yield ScatterPoint(label, cost, summary.mean, summary.low, summary.high)
 
 
-def _cell_rows(cell: CellReport, ref: RunRef, links: Links | None) -> Iterator[Markup]:
-    """`links`: None for an evaluation that the list of samples does not show."""
+def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Markup]:
+    """Every number is a link to the samples behind it."""
+
+    def link(text: str, **query: str) -> Child:
+        given = {"task": cell.task, "model": cell.model, "evaluation": _other(found), **query}
+        return h("a", text, href=links.run(found.ref, "samples", **given)) if text else ""
+
     named: list[tuple[str, Summary | None, ScorerReport | None]] = [
         (name, summary, scorer) for scorer in cell.scorers for name, summary, _ in scorer_summaries(scorer)
     ]
     for number, (name, summary, scorer) in enumerate(named or [("", None, None)]):
         mean: Child = format_number(summary.mean) if summary is not None else ""
-        if links is not None and scorer is not None:
-            address = links.run(ref, "samples", task=cell.task, model=cell.model, scorer=scorer.scorer)
-            mean = h("a", mean, href=address)
+        if scorer is not None:
+            mean = link(str(mean), scorer=scorer.scorer, status="finished")
         counts = [
-            f"{cell.finished:,}",
-            f"{cell.failed:,}" if cell.failed else "",
-            f"{cell.unfinished:,}" if cell.unfinished else "",
+            link(f"{cell.finished:,}", status="finished"),
+            link(f"{cell.failed:,}" if cell.failed else "", status="failed"),
+            link(f"{cell.unfinished:,}" if cell.unfinished else "", status="unfinished"),
         ]
         latency = duration(cell.seconds / cell.finished) if cell.finished else ""
         values: list[Child] = [
@@ -243,8 +250,8 @@ def _cell_rows(cell: CellReport, ref: RunRef, links: Links | None) -> Iterator[M
             format_interval(summary) if summary is not None else "",
             f"{summary.n:,}" if summary is not None else "",
             *(counts if not number else ["", "", ""]),
-            cost_text(cell.cost) if not number else "",
-            latency if not number else "",
+            link(cost_text(cell.cost), sort="-cost") if not number else "",
+            link(latency, sort="-seconds") if not number else "",
         ]
         yield h("tr", [h("td", value, class_="number" if at > 2 else None) for at, value in enumerate(values)])
 

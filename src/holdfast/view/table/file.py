@@ -17,13 +17,14 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import msgspec
 
 from holdfast.files import open_or_create, read_own_file, replace_file
 from holdfast.state import IDENTITY, IN_USE, TEMPORARY_SUFFIX, Identity, entry_path, make_room, mark_used
 
-VERSION = 1
+VERSION = 2
 """Of the schema and of what rows mean. Raise it with every change: tables of other versions are made again."""
 DATABASE = "samples.db"
 WRITER = "writer"
@@ -60,7 +61,7 @@ CREATE TABLE scores (
 ) WITHOUT ROWID;
 CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT, name TEXT, x INTEGER, UNIQUE (kind, name));
 CREATE TABLE causes (id INTEGER PRIMARY KEY, kind TEXT, message TEXT, x INTEGER);
-CREATE TABLE row_values (c INTEGER, o INTEGER, value TEXT, PRIMARY KEY (c, o)) WITHOUT ROWID;
+CREATE TABLE row_values (c INTEGER, o INTEGER, value TEXT, rank, PRIMARY KEY (c, o)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
     text, content='', detail=none, columnsize=0, tokenize='unicode61 remove_diacritics 2'
 );
@@ -71,6 +72,7 @@ CREATE INDEX by_wrong ON samples (o) WHERE wrong = 1;
 CREATE INDEX by_number ON scores (s, number, o);
 CREATE INDEX by_failure ON scores (s, cause, o) WHERE cause <> 0;
 CREATE INDEX by_value ON row_values (c, value, o);
+CREATE INDEX by_rank ON row_values (c, rank, o);
 """
 _OF_FILTERS = ("status", "kind", "cause", "attempts", "tokens", "output", "seconds", "dollars", "flags", "wrong")
 
@@ -102,10 +104,16 @@ def sort_index(column: str) -> tuple[str, str]:
 class TableFile:
     """The table of one run. Thread-safe: each caller has its own connection."""
 
-    def __init__(self, identity: Identity | None) -> None:
-        """`identity`: of the run; None for a table that only this process uses, and that disappears with it."""
+    def __init__(self, identity: Identity | None, evaluation: str = "") -> None:
+        """`identity`: of the run; None for a table that only this process uses, and that disappears with it.
+        `evaluation`: an id, for a table with the scores of another evaluation than the current one.
+        """
         self._identity = identity
-        path = entry_path(KIND, identity.name if identity else f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+        self._evaluation = evaluation
+        name = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        if identity is not None:
+            name = f"{identity.name}-{blake2b(evaluation.encode()).hexdigest()[:16]}" if evaluation else identity.name
+        path = entry_path(KIND, name)
         self._is_kept = identity is not None and path is not None
         self.folder = path or os.path.join(tempfile.mkdtemp(prefix="holdfast-view-"), KIND)
         self._held: int | None = None
@@ -155,7 +163,7 @@ class TableFile:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _owner(self) -> str:
-        return msgspec.json.encode(self._identity).decode()
+        return msgspec.json.encode((self._identity, self._evaluation)).decode()
 
     def _hold(self) -> None:
         """Make the folder if it is missing, and hold the lock that keeps it. Another process may have replaced it."""

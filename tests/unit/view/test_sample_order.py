@@ -198,10 +198,12 @@ def test_without_an_index_the_first_matches_are_sorted_and_the_page_says_so(
     assert not any("first 20" in note for note in page(sources, sort="-row.answer").notes)
 
 
-def test_a_column_that_no_row_has_lists_nothing(sources: Sources) -> None:
-    for index in ("", "nothing"):
-        found = page(sources, sort="row.nothing", index=index)
-        assert (found.samples, found.total, found.next) == ([], 0, None)
+def test_a_column_that_no_row_has_lists_nothing_and_is_not_indexed(sources: Sources) -> None:
+    found = page(sources, sort="row.nothing")
+    assert (found.samples, found.total, found.next) == ([], 0, None)
+    with pytest.raises(UsageError, match="no row has a column 'nothing'"):
+        page(sources, index="nothing")
+    assert page(sources).choices.indexed == []
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def load(request: PageRequest) -> LineageView:
         chosen = None if life is None else _samples(run, life, request.query.get("after", ""))
         live, durability = run.is_live, run.durability()
     forks, parent = _relatives(request.sources, ref, uid, report)
+    forks = forks if ref.at is None else []  # those of a past state are not known
     return LineageView(ref, report, forks, parent, stops, durability, live, chosen)
 
 
@@ -101,7 +102,8 @@ def _relatives(sources: Sources, ref: RunRef, uid: str, report: LineageReport) -
         of = each.summary.parent
         if of is not None and of.get("uid") == uid and found != ref:
             forks.append(found)
-        if above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"]):
+        is_named = above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"])
+        if is_named and above is not None and each.uid in ("", above.get("uid", "")):
             parent = found
     return forks, parent
 
@@ -113,7 +115,8 @@ def _samples(run: ViewedRun, number: int, after: str) -> LifeSamples:
         raise NotFoundError(f"life: there is no process {number}; the run has {len(lives)}")
     life: Life = lives[number - 1]
     last_n = life.last_n or run.index.last_n
-    cursor = (parse_cursor(after) if after else None) or life.begun
+    given = parse_cursor(after) if after else None
+    cursor = given if given is not None and given.n >= life.begun.n else life.begun
     found: list[LifeSample] = []
     behind, scanned = cursor, 0
     with closing(Reader(run.place.journal, cursor=cursor)) as reader:

@@ -1,12 +1,14 @@
 """The samples of a run: paged by key, sorted, filtered, searched. The data of the page; `sample_list` shows it."""
 
 import contextlib
+import itertools
+import sqlite3
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.plan import RowLookup
+from holdfast.plan import DataRow, RowLookup, data_path, read_lines
 from holdfast.records import MARKS
 from holdfast.report import StoredSpec
 from holdfast.score import KINDS
@@ -54,6 +56,8 @@ COLUMNS = (
 )
 """Columns to choose from, in the order in which they are shown; besides these, columns of the row as `row.NAME`."""
 LIMIT = 100
+_LOOKED_ROWS = 1000
+"""Rows of each task in which a column to be indexed must appear."""
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -126,7 +130,10 @@ def load(request: PageRequest) -> SampleList:
             if not is_damage(error):
                 raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
             table.file.discard()
-        return _load(request, run, table)
+        try:
+            return _load(request, run, table)
+        except sqlite3.Error as error:
+            raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
 
 
 def listed_neighbours(request: PageRequest, run: ViewedRun, o: int) -> tuple[str, str] | None:
@@ -158,6 +165,7 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
             table.want_search(connection)
         column = request.query.get("index", "").removeprefix(COLUMN_PREFIX)
         if column:
+            _require_column(run, column)
             table.want_column(connection, column)
         table.update(request.sources, request.run, run)
         facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
@@ -234,6 +242,19 @@ def _shown_columns(request: PageRequest, run: ViewedRun, scorers: Sequence[str])
     }
     always = {"sample", "status", "input", "target", "answer", "tokens", "seconds"}
     return [name for name in COLUMNS if name in always or shown.get(name)]
+
+
+def _require_column(run: ViewedRun, name: str) -> None:
+    """UsageError if no row near the beginning has the column: only a few can be indexed, and none is removed."""
+    known = set(_row_columns(run))
+    if name not in known and run.holds_data():
+        with contextlib.suppress(HoldfastError, OSError, ValueError):
+            for cell in {cell.task: cell for cell in run.index.story.cells if cell.count}.values():
+                lines = read_lines(data_path(run.place.folder, cell.rows_block), cell.data_at)
+                for line in itertools.islice(lines, _LOOKED_ROWS):
+                    known |= (msgspec.json.decode(line, type=DataRow).row or {}).keys()
+    if name not in known:
+        raise UsageError(f"index: no row has a column {name[:40]!r}{nearest(name, known)}")
 
 
 def _row_columns(run: ViewedRun) -> list[str]:

@@ -26,6 +26,7 @@ from holdfast.view.table.filters import (
     Condition,
     MemberSet,
     SampleFilter,
+    any_of,
     make_conditions,
 )
 from holdfast.view.table.lines import LineReader, RunFacts, SampleLine, read_names
@@ -238,12 +239,23 @@ class _Search:
             return
         words = search_words(text)
         unsearched = self._database.execute("SELECT count(*) FROM pages WHERE searched = 0").fetchone()[0]
-        if words and not unsearched:
+        if words and not unsearched and self._can_match(words):
             self._found.sets.insert(0, _word_set(words))
             return
         reason = "The words of the samples are not indexed yet" if unsearched else "This is no word"
         self._notes.append(f"{reason}: the search covers the first {EXCERPT} characters of each text.")
         self._tests.append(lambda ordinals: self._having_text(ordinals, words or [text]))
+
+    def _can_match(self, words: Sequence[str]) -> bool:
+        """Whether each word is one for SQLite too, which knows fewer scripts: it refuses the others as phrases."""
+        try:
+            query = "SELECT rowid FROM words WHERE words MATCH ? LIMIT 1"
+            self._database.execute(query, (match_expression(list(words)),)).fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            return False
+        return True
 
     def _add_columns(self) -> None:
         for name, value in self._query.filter.row.items():
@@ -504,8 +516,11 @@ def _all(conditions: Sequence[Condition]) -> Condition:
 
 
 def _within(ranges: Sequence[tuple[int, int]], o: str, scale: int) -> Condition:
-    parts = [f"({o} >= {first * scale} AND {o} < {end * scale})" for first, end in ranges]
-    return Condition(f"({' OR '.join(parts) or '0'})")
+    joined: list[tuple[int, int]] = []
+    for first, end in ranges:  # in order
+        touches = joined and joined[-1][1] == first
+        joined[-1:] = [(joined[-1][0], end)] if touches else [*joined[-1:], (first, end)]
+    return Condition(any_of([f"({o} >= {first * scale} AND {o} < {end * scale})" for first, end in joined]))
 
 
 def count_causes(connection: sqlite3.Connection) -> tuple[dict[str, list[CauseCount]], dict[str, list[CauseCount]]]:

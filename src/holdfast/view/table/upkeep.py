@@ -32,8 +32,10 @@ _SORTED_SMALL = 20_000
 """A table of so many samples is sorted without an index."""
 _RETRY_SECONDS = 5.0
 COLUMNS_MAX = 10
+_OPEN_MAX = 16
+"""Tables that stay open; each holds a file handle."""
 _PAST_MAX = 3
-"""Tables of past states that are kept."""
+"""Tables of past states among them, which are made again when they are opened again."""
 _log = logging.getLogger("holdfast")
 _Task = tuple[PlannedPage, str]
 """A page of the index, and the state that it is to be written for."""
@@ -331,13 +333,15 @@ class SampleTables:
         other = "" if evaluation == run.index.story.evaluation else evaluation
         name = (run.place.folder, run.uid, run.at, other)
         with self._lock:
-            table = self._tables.get(name)
+            table = self._tables.pop(name, None)
             if table is None:
                 identity = identify(KIND, run.place.folder, run.uid) if run.at is None else None
-                table = self._tables[name] = SampleTable(TableFile(identity, other), other)
-            past = [each for each in self._tables if each[2] is not None and each != name]
-            for each in past[: len(past) - _PAST_MAX + 1] if run.at is not None else ():
-                if not self._tables[each].is_busy:
+                table = SampleTable(TableFile(identity, other), other)
+            self._tables[name] = table  # the last one: it was used last
+            past = [each for each in self._tables if each[2] is not None]
+            surplus = past[:-_PAST_MAX] + list(self._tables)[:-_OPEN_MAX]
+            for each in dict.fromkeys(surplus):
+                if each != name and not self._tables[each].is_busy:
                     self._tables.pop(each).close()
             return table
 

@@ -17,7 +17,8 @@ _QUOTED = re.compile(r"(?<!\w)(?:'[^']{21,}'|\"[^\"]{21,}\")(?!\w)")
 _LONG_NAME = re.compile(r"\b(?=\w*\d)[\w-]{12,}\b")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _AS_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_WORD = re.compile(r"\w+\*?")
+_WORD = re.compile(r"[^\W_]+\*?")
+"""As the tokenizer of the database splits texts: an underscore is no part of a word."""
 _ALONE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f])")
 """Scripts without spaces between words: each sign is a word of its own."""
 

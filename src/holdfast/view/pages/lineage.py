@@ -170,7 +170,8 @@ def _summary(found: LineageView, links: Links) -> Iterator[Child]:
         items = [h("a", f"{ref.experiment} / {ref.run_id}", href=links.run(ref)) for ref in found.forks]
         yield h("p", "Forks of this run: ", [[", " if number else "", each] for number, each in enumerate(items)])
     yield figure(
-        life_chart(_spans(report.lives)), "When each process worked on the run. A cross is a process that was killed."
+        life_chart(_spans(report.lives)),
+        "When each process worked on the run. A cross is a process that was killed or taken over.",
     )
     yield _table(found, links)
 
@@ -214,7 +215,12 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     at_start = msgspec.structs.replace(ref, at=life.first_n)
     at_end = msgspec.structs.replace(ref, at=life.last_n)
     samples = links.run(ref, "lineage", life=str(life.number)) + "#samples"
-    where = [life.host, f"pid {life.pid}" if life.pid else "", f"holdfast {life.version}" if life.version else ""]
+    where = [
+        life.host,
+        f"pid {life.pid}" if life.pid else "",
+        f"holdfast {life.version}" if life.version else "",
+        f"epoch {life.epoch}" if life.epoch else "",
+    ]
     began = [
         h("div", life.began, " ", h("time", _clock(life.at), datetime=life.at, class_="quiet")),
         h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet"),

@@ -30,7 +30,6 @@ _KEPT_MAX = 16
 _AGAIN_SECONDS = 5.0
 _AGAIN_FACTOR = 10
 """A live run is computed again after so many times the seconds that it took."""
-_decoder_of = msgspec.msgpack.Decoder
 
 
 class JobRun(msgspec.Struct, frozen=True):
@@ -132,13 +131,15 @@ class Computations:
 
     def _compute(self, entry: _Entry, job: Job, states: tuple[Any, ...], run: Any) -> None:
         began = time.monotonic()
+        of_states: tuple[Any, ...] | None = states
         try:
             computed = open_result(run(job))
         except Exception as error:  # noqa: BLE001 - one comparison must not take the server down
             computed = Computed(JobOutcome(problem=f"it could not be computed: {reason_of(error)}"))
+            of_states = None  # of no state: it is tried again, because the next try may have enough memory
         seconds = time.monotonic() - began
         with self._lock:
-            entry.computed, entry.states, entry.is_running = computed, states, False
+            entry.computed, entry.states, entry.is_running = computed, of_states, False
             entry.next_at = time.monotonic() + max(_AGAIN_SECONDS, _AGAIN_FACTOR * seconds)
 
     def _run_child(self, job: Job) -> Any:
@@ -192,7 +193,7 @@ def open_result(content: Any) -> Computed:
     """The reverse of `run_job`. Tables are not copied out of the buffer."""
     view = memoryview(content)
     size = int.from_bytes(view[:8], "little")
-    outcome = _decoder_of(JobOutcome).decode(view[8 : 8 + size])
+    outcome = msgspec.msgpack.decode(view[8 : 8 + size], type=JobOutcome)
     at, tables = 8 + size + (-size) % 8, []
     for head, length in zip(outcome.heads, outcome.sizes, strict=True):
         tables.append(KeyTable(head, view[at : at + length]))

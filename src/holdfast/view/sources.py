@@ -29,6 +29,8 @@ _PAST_MAX = 2
 """Runs as they were: their indexes are in memory."""
 _MIRROR_SECONDS = 5.0
 """How old the copy of a mirrored run may be."""
+_LOCATED_SECONDS = 5.0
+"""For how long a run that was found under a name is taken for the only one: looking through all stores takes long."""
 
 
 class NotFoundError(UsageError):
@@ -85,6 +87,8 @@ class ViewedRun(Run):
         self.standing = Standing(held=False)
         self.outline: KeyOutline | None = None
         """Of the sample with many steps that was looked at last: reading it again would cost the most."""
+        self.only_until = 0.0
+        """Until when no other run is looked for under its name."""
         self._stamp = ""
         self._fetched = time.monotonic()
 
@@ -94,7 +98,7 @@ class ViewedRun(Run):
             return
         if self.at is not None:
             if self._opened is None:
-                self._opened, self._damage = Index(self.place.folder, kept=False, last=self.at), DamageReport()
+                self._opened, self._damage = self._past(self.at), DamageReport()
             return
         if self.place.url and time.monotonic() - self._fetched > _MIRROR_SECONDS:
             find_to_read("", self.place.url)
@@ -105,6 +109,16 @@ class ViewedRun(Run):
         if stamp != self._stamp:
             self.close()
             self._stamp = stamp
+
+    def _past(self, at: int) -> Index:
+        found = Index(self.place.folder, kept=False, last=at)
+        if found.last_n < at:  # lost to damage, or not written yet
+            with contextlib.closing(Index(self.place.folder)) as now:
+                last = now.last_n
+            if last < at:
+                found.close()
+                raise NotFoundError(f"{self.run_id} has no record {at:,}: the last one is {last:,}")
+        return found
 
     def status(self) -> tuple[str, str]:
         """As of the last refresh: one page never shows two states of a run."""
@@ -255,7 +269,10 @@ class Sources:
         found: dict[tuple[str, int | None], ViewedRun] = {}
         every = []
         for ref in refs:
-            run = self._find_kept(ref) or self._keep(self._locate(ref), ref.at, found)
+            run = self._find_kept(ref)
+            if run is None:
+                run = self._keep(self._locate(ref), ref.at, found)
+                run.only_until = 0.0 if ref.uid else time.monotonic() + _LOCATED_SECONDS
             found[run.place.folder, run.at] = run
             every.append(run)
         return every
@@ -264,7 +281,8 @@ class Sources:
         """The run, if it is open already and there can be no other of its name."""
         with self._lock:
             for name, run in self._open.items():
-                is_named = ref.uid == run.uid or (not ref.uid and len(self.names) == 1)
+                is_only = len(self.names) == 1 or time.monotonic() < run.only_until
+                is_named = ref.uid == run.uid or (not ref.uid and is_only)
                 if (run.place.experiment, run.place.run_id) == ref_names(ref) and run.at == ref.at and is_named:
                     if not os.path.isdir(run.place.journal):
                         return None
@@ -296,27 +314,24 @@ class Sources:
             run.lock.release()
 
     def _locate(self, ref: RunRef) -> RunLocation:
-        found = []
+        found, problems = list[RunLocation](), list[Exception]()
         for store in self._stores:
-            if is_url(store):
-                with contextlib.suppress(UsageError):
-                    found.append(find_to_read(store, f"{ref.experiment}/{ref.run_id}"))
-            else:
-                found += [each for each in runs_in(store) if (each.experiment, each.run_id) == ref_names(ref)]
-        found += [
-            each
-            for each in self._places
-            if (each.experiment, each.run_id) == ref_names(ref) and os.path.isdir(each.journal)
-        ]
-        if len(found) > 1 and ref.uid:
+            try:
+                found += [find_to_read(store, "/".join(ref_names(ref)))] if is_url(store) else runs_in(store)
+            except (HoldfastError, OSError) as error:  # the runs of the other stores can still be shown
+                if not (is_url(store) and isinstance(error, UsageError)):  # then the mirror has no such run
+                    problems.append(error)
+        found += [each for each in self._places if os.path.isdir(each.journal)]
+        found = [each for each in found if (each.experiment, each.run_id) == ref_names(ref)]
+        if ref.uid:
             found = [each for each in found if _uid_of(each.folder) == ref.uid]
         if len({_uid_of(each.folder) for each in found}) > 1:  # a run and its mirror are the same run
             raise NotFoundError(
                 f"several stores have a run {ref.experiment}/{ref.run_id}: open it from the list of runs"
             )
-        if not found:
-            raise NotFoundError(f"there is no run {ref.experiment}/{ref.run_id}")
-        return found[0]
+        if found:
+            return found[0]
+        raise problems[0] if problems else NotFoundError(f"there is no run {ref.experiment}/{ref.run_id}")
 
 
 def ref_names(ref: RunRef) -> tuple[str, str]:

@@ -84,7 +84,7 @@ def load_transcript(run: ViewedRun, key: str, evaluation: str = "", step: int | 
 
 def read_outline(run: ViewedRun, key: str, positions: list[Position], reader: Reader) -> KeyRecords:
     """All records of a key without the texts of its steps. Extends the outline that is kept, if it is of this key."""
-    kept = run.outline
+    kept, run.outline = run.outline, None  # an error while it is extended must not leave half of it
     if kept is None or kept.key != key or positions[: len(kept.positions)] != kept.positions:
         kept = KeyOutline(key, [], KeyRecords(texts=False))
     fresh = positions[len(kept.positions) :]

@@ -34,9 +34,9 @@ def parse_moment(text: str) -> str:
     """A moment as records write it. NotFoundError if the text is none."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        moment = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # overflow: the first or last day of the calendar, in another time zone
         raise NotFoundError(f"moment: {text[:40]!r} is not a time; write 2026-01-31T10:00, in UTC") from None
-    moment = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
 
 
@@ -78,9 +78,7 @@ class Stop(msgspec.Struct, frozen=True):
 def stops_of(lives: Iterable[Life], last_n: int) -> list[Stop]:
     """The beginning, the end of each process, and the last record."""
     every = list(lives)
-    found = [
-        Stop(each.n, "start" if number == 1 else f"start of process {number}") for number, each in enumerate(every, 1)
-    ][:1]
+    found = [Stop(each.n, "start") for each in every[:1]]
     ends = [Stop(each.last_n, f"end of process {number}") for number, each in enumerate(every, 1) if each.last_n]
     return [*found, *ends[-_LIVES_MAX:], Stop(last_n, "last record")]
 

@@ -136,6 +136,52 @@ def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> N
         assert page.url.endswith(".html#key=sums/small/s0007/1")
 
 
+OWN = """
+import holdfast
+
+async def answer(request):
+    number = int(str(request.messages[-1]["content"]).split()[1])
+    if number % 5 == 1:
+        raise ValueError("no such number")
+    if number % 5 == 2:
+        raise ValueError("too dark to read")
+    return "" if number % 5 == 3 else str(8 * number)
+
+@holdfast.scorer
+def strict(sample, answer):
+    if sample.id in ("s0004", "s0005", "s0009"):
+        raise ValueError("no rule" if sample.id == "s0009" else "two rules")
+    return None if sample.id == "s0010" else 0.000001
+"""
+
+
+def test_every_count_on_the_page_of_errors_opens_its_samples(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    task = {"sample_retries": 0, "scorers": ["token_f1", "own:strict"]}
+    spec = write_spec(tmp_path, 20, model={"provider": "own:answer", "options": {}}, task=task)
+    done = run("run", spec, "--id", "one", cwd=tmp_path)
+    assert done.code == 1, done.err
+    make_bundle(tmp_path / "runs", tmp_path / "copy")
+    with browser.watch((tmp_path / "copy").as_uri()) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/errors.html")
+        read = "found => found.map((each) => [each.href, each.textContent.split(' ')[0]])"
+        links = page.eval_on_selector_all("a.count", read)
+        assert len(links) >= 6, links  # two causes of samples, two of a scorer, a missing score, a mark
+        for address, count in links:
+            watched.open("/index.html")
+            watched.open(address)
+            wait_for_count(page, f"{count} of 20 samples")
+        watched.open("/runs/sums-one/samples.html")
+        wait_for_count(page, "20 of 20")
+        read = "found => found.map((each) => [each.value, each.textContent.match(/[(](.*)[)]$/)[1]])"
+        choices = page.eval_on_selector_all("select[name=score] option:not([value=''])", read)
+        assert {value for value, _ in choices} >= {"token_f1:1", "strict:1e-6"}, choices
+        for value, count in choices:
+            page.select_option("select[name=score]", value)
+            wait_for_count(page, f"{count} of 20 samples")
+
+
 def test_a_sample_of_another_file_and_one_that_is_not_there(browser: Browser, home: str) -> None:
     with browser.watch(home) as watched:
         page = watched.page
@@ -209,7 +255,7 @@ def test_the_builder_of_elements_refuses_what_the_viewer_never_writes(browser: B
     text = (
         '<p onclick="window.pwned=1" class="x">a&lt;b&gt; &amp;amp;</p><script>window.pwned=2</script>'
         '<iframe src="https://x"></iframe><img src="https://x/y"><a href="javascript:window.pwned=3">l</a>'
-        '<a href="//x">m</a><style>p{}</style><base href="https://x"></div></div><b style="color:red">end</b>'
+        '<a href="//x">m</a><style>p{}</style><base href="https://x"><svg><line x1="1" y2="3"></line></svg></div></div><b style="color:red">end</b>'
     )
     with browser.watch(copy.as_uri()) as watched:
         watched.open("/runs/sums-one/samples-0000.html")
@@ -230,6 +276,7 @@ def test_the_builder_of_elements_refuses_what_the_viewer_never_writes(browser: B
     assert "javascript:" not in made
     assert "style=" not in made
     assert '<p class="x">a&lt;b&gt; &amp;amp;</p>' in made
+    assert '<line x1="1" y2="3">' in made
     assert "<b>end</b>" in made
 
 

@@ -109,6 +109,51 @@ def test_a_field_keeps_its_text_and_the_window_its_place(browser: Browser, tmp_p
         assert page.evaluate("window.scrollY") == place
 
 
+def test_the_focus_the_chosen_line_and_scrolled_tables_stay(browser: Browser, tmp_path: Path) -> None:
+    with live_run(tmp_path) as (viewer, _), browser.watch(viewer.url, viewer.link, width=400) as watched:
+        page = watched.page
+        watched.open(PAGE)
+        wait_for_change(page, "#state .durability")
+        page.evaluate("document.querySelector('#results .wide').scrollLeft = 80")
+        page.locator("#head a").nth(1).focus()
+        focused = "document.activeElement.getAttribute('href')"
+        link = page.evaluate(focused)
+        for _ in range(2):
+            wait_for_change(page, "#head")
+            wait_for_change(page, "#results")
+            assert page.evaluate(focused) == link
+            assert page.evaluate("document.querySelector('#results .wide').scrollLeft") == 80
+        watched.open(f"{PAGE}/samples?status=finished&sort=-seconds&limit=1000")
+        page.click("#samples .wide")  # keys work wherever the focus is
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        chosen = page.evaluate(focused)
+        assert "/samples/sums/" in chosen
+        for _ in range(2):
+            wait_for_change(page, "#samples")
+            assert page.evaluate(focused) == chosen
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{chosen}")
+
+
+def test_text_that_is_selected_stays_selected(browser: Browser, tmp_path: Path) -> None:
+    with live_run(tmp_path) as (viewer, _), browser.watch(viewer.url, viewer.link) as watched:
+        page = watched.page
+        watched.open(PAGE)
+        wait_for_change(page, "#head")
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('#head'))")
+        selected = page.evaluate("String(getSelection())")
+        assert "finished" in selected
+        for _ in range(2):
+            wait_for_change(page, "#state .durability")
+        assert page.evaluate("String(getSelection())") == selected
+        before = page.locator("#head").inner_text()
+        page.evaluate("getSelection().removeAllRanges()")
+        page.wait_for_function(
+            "(before) => document.querySelector('#head').innerText !== before", arg=before, timeout=_MILLISECONDS
+        )
+
+
 def test_a_hidden_page_leaves_the_connection_to_others(browser: Browser, tmp_path: Path) -> None:
     """A browser opens at most six connections to one server."""
     with live_run(tmp_path, 600) as (viewer, _), browser.context() as context:

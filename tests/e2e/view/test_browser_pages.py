@@ -167,8 +167,8 @@ def test_the_browser_enforces_trusted_types_and_the_policy(browser: Browser, vie
 def test_lines_are_chosen_and_opened_by_keyboard(browser: Browser, viewer: Viewer) -> None:
     with browser.watch(viewer.url, viewer.link) as watched:
         page = watched.page
-        chosen = "table.rows tr.chosen"
-        place = "[...document.querySelectorAll('table.rows tbody tr')].findIndex((row) => row.matches('.chosen'))"
+        chosen = "table.rows tr:focus-within"
+        place = "[...document.querySelectorAll('table.rows tbody tr')].findIndex((row) => row.matches(':focus-within'))"
         assert page.locator(chosen).count() == 0
         for key, line in (("j", 0), ("j", 1), ("j", 2), ("j", 2), ("k", 1)):
             page.keyboard.press(key)
@@ -192,13 +192,13 @@ def test_keys_search_and_help_and_are_text_inside_fields(browser: Browser, viewe
         assert page.evaluate("document.activeElement.type") == "search"
         page.keyboard.type("jku?/three")
         assert page.input_value("input[type=search]") == "jku?/three"
-        assert page.locator("table.rows tr.chosen").count() == 0
+        assert page.locator("table.rows tr:focus-within").count() == 0
         page.fill("input[type=search]", "three")
         page.keyboard.press("Enter")
         page.wait_for_url("**q=three**")
         assert "status=" not in page.url  # empty fields are not in the address
         page.keyboard.press("Control+j")
-        assert page.locator("table.rows tr.chosen").count() == 0
+        assert page.locator("table.rows tr:focus-within").count() == 0
 
 
 def test_the_page_is_used_by_tab_alone(browser: Browser, viewer: Viewer) -> None:

@@ -139,10 +139,26 @@ def test_a_child_that_dies_is_a_sentence(
 ) -> None:
     monkeypatch.setattr("holdfast.view.computations.sys.executable", "/bin/false")
     computations.find(job(places), (1, 1), 10**9)
-    wait_for(lambda: computations.find(job(places), (1, 1), 10**9).is_current)
+    wait_for(lambda: computations.find(job(places), (1, 1), 10**9).computed is not None)
     computed = computations.find(job(places), (1, 1), 10**9).computed
     assert computed is not None
     assert "could not be computed" in computed.outcome.problem
+
+
+def test_a_fault_is_not_kept_as_the_result_of_a_run_that_no_longer_changes(
+    places: list[RunLocation], computations: Computations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Job) -> bytes:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_AGAIN_FACTOR", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_job", fail)
+        computations.find(job(places), (1, 1), 10)
+    found = computations.find(job(places), (1, 1), 10)
+    assert found.computed is not None
+    assert not found.computed.outcome.problem
 
 
 def test_only_the_last_results_are_kept(places: list[RunLocation], computations: Computations) -> None:

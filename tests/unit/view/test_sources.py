@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreError
 from holdfast.view import sources as module
 from holdfast.view.sources import NotFoundError, RunRef, Sources
 from tests.e2e.commands import call, write_spec
@@ -115,3 +116,55 @@ def test_what_is_not_there_is_not_found(sources: Sources) -> None:
     for ref in (RunRef("sums", "no"), RunRef("no", "a"), RunRef("..", "a"), RunRef("sums", "../sums/a")):
         with pytest.raises(NotFoundError), sources.open(ref):
             pass
+
+
+def test_a_record_that_is_not_there_yet_is_not_shown_as_the_past(sources: Sources) -> None:
+    with sources.open(A) as run:
+        last = run.index.last_n
+    with sources.open(RunRef("sums", "a", at=last)) as run:
+        assert run.index.last_n == last
+    with pytest.raises(NotFoundError, match=f"no record {last + 1}: the last one is {last}"):
+        sources.open(RunRef("sums", "a", at=last + 1)).__enter__()
+    sources.close()
+
+
+def test_an_address_with_the_uid_of_another_run_shows_none(sources: Sources) -> None:
+    with pytest.raises(NotFoundError, match="there is no run sums/a"):
+        sources.open(RunRef("sums", "a", uid="another")).__enter__()
+    with sources.open(A) as run:
+        uid = run.uid
+    with sources.open(RunRef("sums", "a", uid)) as run:
+        assert run.uid == uid
+    sources.close()
+
+
+def test_a_mirror_that_cannot_be_read_does_not_hide_the_runs_of_other_stores(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise StoreError("s3://bucket cannot be reached")
+
+    monkeypatch.setattr(module, "find_to_read", unreachable)
+    both = Sources([str(store), "s3://bucket"], str(store))
+    with both.open(A) as run:
+        assert run.summary().finished == 3
+    with pytest.raises(StoreError, match="cannot be reached"):
+        both.open(RunRef("sums", "elsewhere")).__enter__()
+    both.close()
+
+
+def test_stores_are_not_looked_through_for_every_request(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    found = module.runs_in
+    monkeypatch.setattr(module, "runs_in", lambda folder: (looked.append(folder), found(folder))[1])
+    both = Sources([str(store), str(store / "sums" / "a")], str(store))
+    for _ in range(3):
+        with both.open(A):
+            pass
+    assert len(looked) == 1
+    monkeypatch.setattr(module, "_LOCATED_SECONDS", -1.0)
+    for _ in range(3):
+        with both.open(B):
+            pass
+    assert len(looked) == 4
+    both.close()

@@ -136,3 +136,26 @@ def test_a_number_between_two_steps_opens_the_next_one() -> None:
     shown, window = choose_window(records([1] * 60), range(60), 505)
     assert (window.first, shown[0]) == (51, 510)
     assert choose_window(records([]), [], 3) == ([], transcript.StepWindow())
+
+
+def test_an_error_while_an_outline_is_extended_leaves_no_half_of_it(
+    viewed: ViewedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = viewed.index.positions(transcript.find_key(viewed, KEY).o)
+    monkeypatch.setattr(transcript, "_KEPT_STEPS", 10)
+    with transcript.open_reader(viewed) as reader:
+        transcript.read_outline(viewed, KEY, positions[:20], reader)
+        found = Reader.record_at
+
+        def fail(self: Reader, segment: int, offset: int) -> object:
+            if offset == positions[40].offset:
+                raise OSError("the disk is gone")
+            return found(self, segment, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Reader, "record_at", fail)
+            with pytest.raises(OSError, match="gone"):
+                transcript.read_outline(viewed, KEY, positions, reader)
+        again = transcript.read_outline(viewed, KEY, positions, reader)
+    numbers = [n for n, *_ in again.steps]
+    assert numbers == sorted(set(numbers))

@@ -14,11 +14,15 @@ from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body
 from holdfast.view.sources import RunRef
+from holdfast.view.table.words import shape
+from holdfast.view.table.writer import cause_id, scorer_kind
 
 PER_FILE = 2_000
 _EXCERPT = 160
 _CHOICES_MAX = 20
 _LEVEL = 9
+_FAILED = "scorer failed"
+"""bundle_table.js has the same text."""
 _SEARCHED = f"Search looks at ids, and at the first {_EXCERPT} characters of questions, targets and answers."
 
 
@@ -37,11 +41,15 @@ class BundleRow(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     cost: float | None
     scores: list[Any]
-    """In the order of the scorers: a value, None, or the text `failed`."""
+    """In the order of the scorers: a value, None, or the text `scorer failed`."""
     question: str
     target: str
     answer: str
     """Excerpts; the answer of a failed sample is its error."""
+    anomalies: list[str]
+    """Also the marks of the answer."""
+    causes: list[str]
+    """Of its failure and of failures of its scorers, numbered as on the page of errors."""
 
 
 class RowChoices(msgspec.Struct):
@@ -90,7 +98,16 @@ def make_rows(lines: Iterable[ExportLine], scorers: Sequence[str]) -> Iterator[B
             _excerpt(readable_input(line)),
             _excerpt(value_text(line.target) or ""),
             _excerpt(failed.message if failed is not None else line.output or ""),
+            [*line.marks, *line.anomalies],
+            [*_causes(line)],
         )
+
+
+def _causes(line: ExportLine) -> Iterator[str]:
+    if line.error is not None:
+        yield f"{cause_id(line.error.kind, shape(line.error.message)):x}"
+    for name, message in line.broken.items():
+        yield f"{cause_id(scorer_kind(name), shape(message)):x}"
 
 
 def pack(value: Any) -> bytes:
@@ -159,8 +176,10 @@ def _counted(counter: Counter[str]) -> list[tuple[str, str]]:
 
 def _value(score: Any) -> Any:
     if isinstance(score, dict):
-        return "failed"
-    return round(score, 6) if isinstance(score, float) else score
+        return _FAILED
+    if not isinstance(score, float):
+        return score
+    return int(score) if score.is_integer() else round(score, 6)  # as scripts write numbers: 1, not 1.0
 
 
 def _shown(value: Any) -> str:

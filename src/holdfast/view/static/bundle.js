@@ -7,8 +7,8 @@ window.holdfast = (function () {
   const REFUSED = new Set(["script", "style", "iframe", "object", "embed", "link", "meta", "base", "template", "frame"]);
   const VOID = new Set(["br", "hr", "img", "input", "wbr"]);
   const ADDRESSES = new Set(["href", "src", "action", "formaction"]);
-  const TOKEN = /<(\/?)([a-zA-Z][a-zA-Z0-9]*)((?:\s+[a-zA-Z][a-zA-Z-]*(?:="[^"]*")?)*)\s*>|([^<]+)/g;
-  const ATTRIBUTE = /([a-zA-Z][a-zA-Z-]*)(?:="([^"]*)")?/g;
+  const TOKEN = /<(\/?)([a-zA-Z][a-zA-Z0-9]*)((?:\s+[a-zA-Z][a-zA-Z0-9-]*(?:="[^"]*")?)*)\s*>|([^<]+)/g;
+  const ATTRIBUTE = /([a-zA-Z][a-zA-Z0-9-]*)(?:="([^"]*)")?/g;
   const ENTITIES = { "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&amp;": "&" };
 
   // The data files of a page, one after the other.

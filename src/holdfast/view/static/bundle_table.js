@@ -3,8 +3,9 @@
 
 (async function () {
   const PAGE = 100;
-  const [KEY, TASK, MODEL, ID, REPEAT, STATUS, KIND, SECONDS, TOKENS, COST, SCORES, QUESTION, TARGET, ANSWER] =
-    Array.from({ length: 14 }).keys();
+  const FAILED = "scorer failed";
+  const [KEY, TASK, MODEL, ID, REPEAT, STATUS, KIND, SECONDS, TOKENS, COST, SCORES, QUESTION, TARGET, ANSWER, ANOMALIES,
+    CAUSES] = Array.from({ length: 16 }).keys();
   const frame = document.getElementById("bundle-samples");
   const form = document.getElementById("bundle-filters");
   const body = document.querySelector("#bundle-rows tbody");
@@ -17,20 +18,36 @@
   const columns = { seconds: SECONDS, tokens: TOKENS, cost: COST };
 
   function valueOf(row, name) {
-    return name in columns ? row[columns[name]] : row[SCORES][scorers.indexOf(name)];
+    return Object.hasOwn(columns, name) ? row[columns[name]] : row[SCORES][scorers.indexOf(name)];
   }
 
   function textOf(value) {
     return typeof value === "string" ? value : JSON.stringify(value);
   }
 
+  // The form names scorer and value in one; links of other pages name a scorer, and what its score is.
+  function hasScore(row, score, scorer) {
+    if (!scorer) {
+      return scorers.some(function (each) {
+        const value = valueOf(row, each);
+        const text = score.slice(each.length + 1);
+        if (value === null || score !== each + ":" + text) return false;
+        return typeof value === "number" ? Number(text) === value : textOf(value) === text;
+      });
+    }
+    const value = valueOf(row, scorer);
+    if (score === "none") return row[STATUS] === "finished" && value === null;
+    return score === "failed" ? value === FAILED : Number(value) === (score === "right" ? 1 : 0) && value !== null;
+  }
+
   function matches(row, asked) {
     for (const [name, column] of [["task", TASK], ["model", MODEL], ["status", STATUS], ["kind", KIND], ["id", ID]]) {
       if (asked.get(name) && row[column] !== asked.get(name)) return false;
     }
-    const score = asked.get("score") || "";
-    const scorer = scorers.find(function (each) { return score.startsWith(each + ":"); });
-    if (scorer && textOf(valueOf(row, scorer)) !== score.slice(scorer.length + 1)) return false;
+    for (const [name, column] of [["anomaly", ANOMALIES], ["cause", CAUSES]]) {
+      if (asked.get(name) && !row[column].includes(asked.get(name))) return false;
+    }
+    if (asked.get("score") && !hasScore(row, asked.get("score"), asked.get("scorer"))) return false;
     const words = (asked.get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
     const text = words.length ? [row[KEY], row[ID], row[QUESTION], row[TARGET], row[ANSWER]].join(" ").toLowerCase() : "";
     return words.every(function (word) { return text.includes(word); });
@@ -57,7 +74,7 @@
 
   function excerpt(text) {
     const made = document.createElement("div");
-    made.className = "excerpt";
+    made.className = "clip";
     made.textContent = text;
     return made;
   }

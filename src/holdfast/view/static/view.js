@@ -4,15 +4,17 @@
 
 (function () {
   const root = document.body;
+  const SCROLLED = ".wide, .scroll, figure, pre, .panel, .said, .asked";
 
   // Live pages. An event only says that something has changed; the page is loaded again, and the regions marked
   // data-live are replaced. At most one load at a time, none while the tab is hidden.
   let loading = false;
   let again = false;
-  let polledAt = Date.now();
+  let waiting = false;
+  let loadedAt = Date.now();
 
   function refresh() {
-    if (root.dataset.static !== undefined) return;  // a static copy does not change
+    loadedAt = Date.now();
     if (document.hidden || loading) {
       again = true;
       return;
@@ -23,12 +25,11 @@
     request.open("GET", location.href);
     request.responseType = "document";
     request.onload = function () {
-      loading = false;
       if (request.status === 200 && request.response) replaceRegions(request.response);
-      if (again) setTimeout(refresh, 1000);
     };
-    request.onerror = function () {
+    request.onloadend = function () {
       loading = false;
+      if (again) setTimeout(refresh, 1000);
     };
     request.send();
   }
@@ -40,39 +41,70 @@
   function replaceRegions(page) {
     for (const region of document.querySelectorAll("[data-live]")) {
       const found = page.getElementById(region.id);
-      if (!found || region.contains(document.activeElement) && isField(document.activeElement)) continue;
-      if (found.outerHTML === rendered.get(region)) continue;
+      if (!found || found.outerHTML === rendered.get(region)) continue;
+      if (isInUse(region)) {
+        waiting = true;
+        continue;
+      }
       rendered.set(region, found.outerHTML);
       region.dataset.live = found.dataset.live;
-      const opened = new Set();
-      region.querySelectorAll("details[open][id]").forEach(function (each) { opened.add(each.id); });
-      const chosen = region.querySelector("tr.chosen");
-      const at = chosen ? Array.prototype.indexOf.call(chosen.parentNode.children, chosen) : -1;
+      const restore = remember(region);
       region.replaceChildren(...document.importNode(found, true).childNodes);
-      opened.forEach(function (id) {
+      restore();
+    }
+  }
+
+  // Somebody types there, or has selected text to copy it: replaced later.
+  function isInUse(region) {
+    const selected = getSelection();
+    return region.contains(document.activeElement) && isField(document.activeElement)
+      || !selected.isCollapsed && selected.containsNode(region, true);
+  }
+  for (const name of ["focusout", "selectionchange"]) {
+    document.addEventListener(name, function () {
+      if (waiting) setTimeout(refresh, 500);
+      waiting = false;
+    });
+  }
+
+  // What people did to a region: opened parts, scrolled parts, and the focus, which must not fall back to the top of the
+  // page. The same link is found by its address, anything else by its place.
+  function remember(region) {
+    const focusable = "a[href], button, summary, [tabindex]";
+    const opened = Array.from(region.querySelectorAll("details[open][id]"), function (each) { return each.id; });
+    const scrolled = Array.from(region.querySelectorAll(SCROLLED), function (each) { return [each.scrollLeft, each.scrollTop]; });
+    const focused = region.contains(document.activeElement) ? document.activeElement : null;
+    function alike() {
+      return Array.from(region.querySelectorAll(focusable)).filter(function (each) {
+        return each.tagName === focused.tagName && each.getAttribute("href") === focused.getAttribute("href");
+      });
+    }
+    const place = focused ? alike().indexOf(focused) : -1;
+    return function () {
+      for (const id of opened) {
         const details = document.getElementById(id);
         if (details) details.open = true;
-      });
-      if (at >= 0) {
-        const row = region.querySelectorAll("tbody tr")[at];
-        if (row) row.classList.add("chosen");
       }
-    }
+      region.querySelectorAll(SCROLLED).forEach(function (each, number) {
+        if (number < scrolled.length) [each.scrollLeft, each.scrollTop] = scrolled[number];
+      });
+      const same = place >= 0 ? alike()[place] : null;
+      if (same) same.focus({ preventScroll: true });
+    };
   }
 
   function isField(element) {
     return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
   }
 
-  // Pages without an event stream: a region says after how many seconds it is to be loaded again.
-  function poll() {
-    const regions = Array.from(document.querySelectorAll("[data-live]"));
-    const seconds = regions.map(function (each) { return Number(each.dataset.live); }).filter(function (each) { return each > 0; });
-    if (!seconds.length) return;
-    setTimeout(function () {
-      refresh();
-      poll();
-    }, Math.min.apply(null, seconds) * 1000);
+  // Pages without an event stream, and parts that are still being prepared, say after how many seconds to look again.
+  if (root.dataset.static === undefined) {
+    setInterval(function () {
+      const every = Array.from(document.querySelectorAll("[data-live], [data-poll]"), function (each) {
+        return Number(each.dataset.poll || each.dataset.live);
+      }).filter(function (each) { return each > 0; });
+      if (every.length && Date.now() - loadedAt >= 1000 * Math.min(...every)) refresh();
+    }, 500);
   }
 
   // One stream per visible tab: a browser opens at most six connections to a server, and one that is open in every
@@ -93,19 +125,7 @@
     if (stream) stream.close();
     stream = null;
   }
-  if (address) {
-    follow();
-  } else {
-    poll();
-  }
-  // A page that is still being prepared says how often to look again, until it no longer does.
-  setInterval(function () {
-    const waiting = document.querySelector("[data-poll]");
-    if (waiting && Date.now() - polledAt >= 1000 * Number(waiting.dataset.poll)) {
-      polledAt = Date.now();
-      refresh();
-    }
-  }, 500);
+  if (address) follow();
   document.addEventListener("visibilitychange", function () {
     if (address && document.hidden) leave();
     else if (address) follow();
@@ -122,19 +142,15 @@
     for (const [name, value] of Array.from(event.formData.entries())) if (value === "") event.formData.delete(name);
   });
 
-  // Keyboard: lines of the main table, pages, search, help.
-  function rows() {
-    return Array.from(document.querySelectorAll("table.rows tbody tr"));
-  }
-
+  // Keyboard: lines of the main table, pages, search, help. The chosen line is the one whose link has the focus.
   function choose(step) {
-    const every = rows();
-    if (!every.length) return;
-    const before = every.findIndex(function (row) { return row.classList.contains("chosen"); });
-    const now = Math.min(Math.max(before + step, 0), every.length - 1);
-    if (before >= 0) every[before].classList.remove("chosen");
-    every[now].classList.add("chosen");
-    every[now].scrollIntoView({ block: "nearest" });
+    const links = Array.from(document.querySelectorAll("table.rows tbody tr"), function (row) { return row.querySelector("a"); })
+      .filter(Boolean);
+    const before = links.findIndex(function (link) { return link.closest("tr").contains(document.activeElement); });
+    const link = links[Math.min(Math.max(before + step, 0), links.length - 1)];
+    if (!link) return;
+    link.focus({ preventScroll: true });
+    link.closest("tr").scrollIntoView({ block: "nearest" });
   }
 
   function open(selector) {
@@ -152,7 +168,6 @@
   const keys = {
     j: function () { choose(1); },
     k: function () { choose(-1); },
-    Enter: function () { open("table.rows tr.chosen a"); },
     n: function () { open("a[rel=next]"); },
     p: function () { open("a[rel=prev]"); },
     u: goUp,
@@ -161,7 +176,6 @@
   };
   document.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
-    if (event.key === "Enter" && event.target !== document.body && event.target.id !== "content") return;
     const action = keys[event.key];
     if (!action) return;
     event.preventDefault();

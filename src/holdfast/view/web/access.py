@@ -120,13 +120,14 @@ class Access:
     def allows_write(self, request: web.Request, form_token: str) -> bool:
         """Whether a form comes from a page of this server."""
         origin = request.headers.get("Origin", "").partition("://")[2]
-        return origin == request.host and _is_same(form_token, self.form_token)
+        return origin == _host(request) and _is_same(form_token, self.form_token)
 
     def _middleware(self) -> Middleware:
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not self._is_known(_hostname(request.host)):
-                name = clean(request.host)
+            host = _host(request)
+            if not self._is_known(_hostname(host)):
+                name = clean(host)
                 text = f"this server does not answer to the name {name!r}; start it with --allow-host NAME\n"
                 return web.Response(status=421, text=text)
             in_address = self._is_token(request.query.get(TOKEN, ""))
@@ -183,6 +184,13 @@ def _redirect(request: web.Request) -> web.Response | None:
 def _is_same(given: str, secret: str) -> bool:
     """Compare in constant time: the time must not show how much of a guess is right."""
     return hmac.compare_digest(given.encode("utf-8", "backslashreplace"), secret.encode())
+
+
+def _host(request: web.Request) -> str:
+    """The Host header. Not `request.host`, which looks up the name of this machine if there is none, and so may wait for
+    a name server.
+    """
+    return request.headers.get("Host", "")
 
 
 def _hostname(host: str) -> str:

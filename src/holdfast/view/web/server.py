@@ -8,7 +8,6 @@ import asyncio
 import functools
 import importlib.resources
 import logging
-import mimetypes
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,7 +140,7 @@ class Viewer:
         name = request.match_info["name"]
         if name not in _file_names():
             return await self._lost(request)
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
         return web.Response(body=(_FILES / name).read_bytes(), content_type=kind)
 
     async def _lost(self, request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,39 @@
+"""Requests and responses do not depend on the names and tables of this machine."""
+
+import asyncio
+import mimetypes
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from holdfast.view import Sources
+from holdfast.view.web.access import Access
+from holdfast.view.web.server import Viewer
+
+
+async def answer(_: web.Request) -> web.StreamResponse:
+    return web.Response(text="shown")
+
+
+def test_a_request_without_a_host_is_refused_without_asking_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: asked.append(1) or "localhost")
+    app = web.Application()
+    Access("secret", 7707).protect(app)
+    request = make_mocked_request("GET", "/", headers={"Authorization": "Bearer secret"}, app=app)
+    response = asyncio.run(app.middlewares[0](request, answer))  # type: ignore[call-arg, arg-type]  # one of ours
+    assert response.status == 421
+    assert not asked
+
+
+def test_the_type_of_a_script_does_not_depend_on_the_tables_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mimetypes, "guess_type", lambda *_: ("text/plain", None))  # a browser would refuse to run it
+    viewer = Viewer(Sources([str(tmp_path)], ""), Access("secret", 7707))
+    for name, expected in (("view.js", "text/javascript"), ("view.css", "text/css")):
+        request = make_mocked_request("GET", f"/static/{name}", match_info={"name": name})
+        assert asyncio.run(viewer._file(request)).content_type == expected  # noqa: SLF001

@@ -19,8 +19,8 @@ def flock(*_: object) -> None:
 
 if __name__ == "__main__":
     fcntl.flock = flock
-    if host := os.environ.get("TEST_HOST"):
-        socket.gethostname = lambda: host
+    host = os.environ.get("TEST_HOST", "") or socket.gethostname()
+    socket.gethostname = lambda: host
     terms.EXPIRY_SECONDS = float(sys.argv.pop(1))
     terms.Term.__init__.__defaults__ = (BEAT_SECONDS, terms.EXPIRY_SECONDS, time.monotonic, time.sleep)
     main()

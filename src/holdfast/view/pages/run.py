@@ -1,6 +1,7 @@
 """The overview of one run: results by cell, failures by cause, cost, speed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,6 @@ from holdfast.report.tables import (
     tokens,
 )
 from holdfast.runs import EvaluationLine, RunSummary
-from holdfast.state import Standing
 from holdfast.stats import Summary
 from holdfast.view.charts import ScatterPoint, figure, scatter_chart
 from holdfast.view.figures import interval_figure
@@ -44,8 +44,10 @@ class RunView(msgspec.Struct, frozen=True):
     report: RunReport
     durability: Durability
     live: bool
+    rate: float | None
+    """Samples a second: of the process that is running, else over all sessions; None if unknown."""
     seconds_left: float | None
-    """At the speed of the process that is running; None if unknown."""
+    """At that rate; None if no process is running, or the rate is unknown."""
     evaluations: list[EvaluationLine] = []
     """The oldest first."""
     labels: dict[str, str] = {}
@@ -63,13 +65,15 @@ def load(request: PageRequest) -> RunView:
     with request.sources.open(ref) as run:
         report = run.report(evaluation)
         summary = run.summary_of(report)
+        rate = _rate(run, summary, report)
         return RunView(
             ref,
             summary,
             report,
             run.durability(),
             run.is_live,
-            _seconds_left(run.standing, summary),
+            rate,
+            summary.unfinished / rate if rate and run.is_live else None,
             run.evaluations(),
             evaluation_labels(run),
             distributions(run.index.profile),
@@ -90,13 +94,20 @@ def _commands_of(run: ViewedRun, summary: RunSummary) -> Iterator[str]:
         yield place.fork_command()
 
 
-def _seconds_left(standing: Standing, summary: RunSummary) -> float | None:
-    lease = standing.lease
-    if lease is None or not standing.held or lease.at <= lease.began:
+def _rate(run: ViewedRun, summary: RunSummary, report: RunReport) -> float | None:
+    done, lease = summary.finished + summary.failed, run.standing.lease
+    if not run.is_live:
+        return done / report.worked_seconds if done and report.worked_seconds else None
+    if lease is None or lease.at <= lease.began or not run.index.lives:
         return None
-    done = summary.finished + summary.failed
-    speed = done / (lease.at - lease.began) if done else 0.0
-    return summary.unfinished / speed if speed else None
+    own = done - run.index.lives[-1].before.finished  # samples that had failed before are tried again
+    return own / (lease.at - lease.began) if own > 0 else None
+
+
+def _rate_text(rate: float | None) -> str:
+    if rate is None:
+        return ""
+    return f"{rate:,.1f} samples/s" if rate >= 1 else f"{60 * rate:.1f} samples/min"
 
 
 def render(found: RunView, links: Links) -> Body:
@@ -140,6 +151,7 @@ def _facts(found: RunView, links: Links) -> Markup:
             [_counted(found, links, each) for each in ("finished", "failed", "unfinished")]
             + [f" = {summary.planned:,} planned"],
         ),
+        ("rate", _rate_text(found.rate)),
         ("time left", duration(found.seconds_left) if found.seconds_left else "") if found.live else ("", ""),
         ("tokens", tokens(summary.usage)),
         ("cost", cost_text(summary.cost)),
@@ -267,13 +279,19 @@ def _failures(found: RunView, links: Links) -> Iterator[Child]:
             h("td", each["task"]),
             h("td", each["model"]),
             h("td", h("a", each["kind"], href=links.run(found.ref, "samples", status="failed", kind=each["kind"]))),
-            h("td", f"{each['count']:,}", class_="number"),
+            h("td", _count_of(each, found, links, status="failed", kind=each["kind"]), class_="number"),
             h("td", h("a", each["example"]["key"], href=links.sample(found.ref, each["example"]["key"]))),
             h("td", each["example"]["message"], class_="text"),
         )
         for each in failures
     ]
     yield table(["task", "model", "cause", "count", "example", "message"], rows, numbers=frozenset({"count"}))
+
+
+def _count_of(each: Mapping[str, Any], found: RunView, links: Links, **query: str) -> Markup:
+    """How many samples of a cell have a cause or an anomaly, as a link to them."""
+    address = links.run(found.ref, "samples", task=each["task"], model=each["model"], **query)
+    return h("a", f"{each['count']:,}", href=address)
 
 
 def _lines(title: str, lines: Iterable[str]) -> list[Child]:
@@ -294,7 +312,7 @@ def _anomalies(found: RunView, links: Links) -> list[Child]:
             h("td", each["task"]),
             h("td", each["model"]),
             h("td", h("a", each["kind"], href=links.run(found.ref, "samples", anomaly=each["kind"]))),
-            h("td", f"{each['count']:,}", class_="number"),
+            h("td", _count_of(each, found, links, anomaly=each["kind"]), class_="number"),
             h("td", h("a", each["example"]["key"], href=links.sample(found.ref, each["example"]["key"]))),
             h("td", each["example"]["message"], class_="text"),
         )

@@ -33,6 +33,7 @@ _RANGES = (
     ("cost", "cost in dollars"),
     ("score", "score of the scorer"),
 )
+_CLASSES = {"task": "name", "model": "name", "sample": "name"}
 _POLL_SECONDS = 2
 
 
@@ -279,7 +280,7 @@ def _row(found: SampleList, links: Links, sample: SampleLine) -> Markup:
             cells.append(h("td", _clipped(value_text(value) or ""), class_="text"))
         else:
             is_text = name in ("input", "target", "answer", "failure")
-            class_ = "number" if name in _NUMBERS else "text" if is_text else None
+            class_ = "number" if name in _NUMBERS else "text" if is_text else _CLASSES.get(name)
             cells.append(h("td", _cell(found, links, sample, name), class_=class_))
     return h("tr", cells)
 

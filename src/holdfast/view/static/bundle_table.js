@@ -135,9 +135,9 @@
   // Columns by name: how to show a row in each.
   const shown = {
     status: function (row) { return cell(badge(row[STATUS])); },
-    task: function (row) { return cell(row[TASK]); },
-    model: function (row) { return cell(row[MODEL]); },
-    sample: function (row) { return cell(link(row)); },
+    task: function (row) { return cell(row[TASK], "name"); },
+    model: function (row) { return cell(row[MODEL], "name"); },
+    sample: function (row) { return cell(link(row), "name"); },
     repeat: function (row) { return cell(String(row[REPEAT]), "number"); },
     seconds: function (row) { return cell(row[SECONDS] ? row[SECONDS].toFixed(2) : "", "number"); },
     tokens: function (row) { return cell(row[TOKENS] ? String(row[TOKENS]) : "", "number"); },

@@ -319,11 +319,11 @@ class _Search:
         return _Order("scores.number", "scores.o", is_descending, source, having, Condition(lookup, (number,)))
 
     def _column_order(self, name: str, is_descending: bool) -> _Order:
-        self._notes.append(f"Only samples whose row has a value of {name[:40]} are listed.")
         number = self._names.columns.get(name)
         if number is None:
             self._sort_by_rows(name)
             return _Order("rank", is_descending=is_descending)
+        self._notes.append(f"Only samples whose row has a value of {name[:40]} are listed.")
         having = Condition("row_values.c = ?", (number,))
         source = "row_values INDEXED BY by_rank CROSS JOIN samples ON samples.o = row_values.o"
         found = "FROM row_values AS own WHERE own.c = ? AND own.o = samples.o"
@@ -348,6 +348,8 @@ class _Search:
                     ranks[row_at] = None if value is None else column_rank(value)
                 if (rank := ranks[row_at]) is not None:
                     found.append((rank, o))
+        if len(found) < len(places):
+            self._notes.append(f"Only samples whose row has a value of {name[:40]} are listed.")
         self._unindexed = sorted(found, key=_sort_key)
         self._tests.clear()  # they have been done
         self._counted = (len(found), end is None)

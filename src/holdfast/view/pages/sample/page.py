@@ -328,7 +328,7 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     if score.metadata:
         body = text_block(as_json(score.metadata), at, "/metadata", "said code")
         more = h("details", h("summary", "details"), body, id=f"score-{score.n}")
-    by: Child = score.evaluation[:8] if score.taken else ""
+    by: Child = h("span", "copied", title=f"from evaluation {score.taken}") if score.taken else ""
     if score.author:
         by = h("span", f"{score.author}, {score.at[:16].replace('T', ' ')}", title="set by hand")
     record = h("a", f"#{score.n}", href=place.links.below_sample(place.ref, place.key, f"records/{score.n}"))

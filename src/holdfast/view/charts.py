@@ -4,7 +4,7 @@ They take colours from the page (classes `s0` to `s5`), have a text alternative,
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -92,6 +92,14 @@ def _y_grid(axis: _Axis) -> list[Markup]:
 
 def _short(value: float) -> str:
     return f"{value:.4g}"
+
+
+def _time_ticks(seconds: float, ends: tuple[float, float], y: float) -> Iterator[tuple[str, Markup]]:
+    """Five times from 0 on, each with its place between the ends of an axis."""
+    for share, anchor in ((0.0, "start"), (0.25, "middle"), (0.5, "middle"), (0.75, "middle"), (1.0, "end")):
+        at = f"{ends[0] + share * (ends[1] - ends[0]):.1f}"
+        text = brief(share * seconds) if share else "0"
+        yield at, h("text", text, x=at, y=str(y), text_anchor=anchor, class_="axis")
 
 
 def _score_axis(values: Sequence[float]) -> _Axis:
@@ -231,11 +239,7 @@ def load_chart(values: Sequence[float | None], span_seconds: float) -> Markup | 
         hint = h("title", f"{brief(place * span_seconds)} after the start: {value:.3g} in flight")
         tall, wide = height - _BOTTOM - top, max(right - left - 1, 0.5)
         parts.append(h("rect", hint, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{wide:.1f}", height=f"{tall:.1f}"))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        text = brief(share * len(values) * span_seconds) if share else "0"
-        anchor = "start" if not share else "end" if share == 1.0 else "middle"
-        at = x(share * len(values))
-        parts.append(h("text", text, x=at, y=str(height - 12), text_anchor=anchor, class_="axis"))
+    parts += [text for _, text in _time_ticks(len(values) * span_seconds, (_LEFT, _WIDTH - _RIGHT), height - 12)]
     return _figure([h("g", parts, class_="bars s0")], "Requests in flight over time", height)
 
 
@@ -247,12 +251,8 @@ def life_chart(spans: Sequence[Span]) -> Markup | None:
     x = _Axis(0.0, end, 110, _WIDTH - _RIGHT)
     height = 22 * len(spans) + 30
     parts: list[Child] = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        at = x(share * end)
-        anchor = "start" if not share else "end" if share == 1.0 else "middle"
-        parts.append(h("line", x1=at, x2=at, y1="2", y2=str(height - 24), class_="grid"))
-        text = brief(share * end) if share else "0"
-        parts.append(h("text", text, x=at, y=str(height - 8), text_anchor=anchor, class_="axis"))
+    for at, text in _time_ticks(end, (110, _WIDTH - _RIGHT), height - 8):
+        parts += [h("line", x1=at, x2=at, y1="2", y2=str(height - 24), class_="grid"), text]
     for number, each in enumerate(spans):
         top = 22 * number + 4
         left, wide = float(x(each.start)), max(float(x(each.end)) - float(x(each.start)), 2.0)

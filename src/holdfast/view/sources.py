@@ -97,6 +97,7 @@ class ViewedRun(Run):
         if self._frozen and self._stamp:
             return
         if self.at is not None:
+            self._look()
             if self._opened is None:
                 self._opened, self._damage = self._past(self.at), DamageReport()
             return
@@ -105,10 +106,20 @@ class ViewedRun(Run):
             self._fetched = time.monotonic()
         # The lock is checked before the files: otherwise a run that ends in between would look interrupted.
         self.standing = standing_of(self.place.folder)
-        stamp = stamp_of(self.place.folder)
-        if stamp != self._stamp:
+        if self._look():
             self.close()
-            self._stamp = stamp
+
+    def _look(self) -> bool:
+        """Whether a file has changed. If the folder now holds another run, nothing of the one before is kept."""
+        stamp = stamp_of(self.place.folder)
+        if stamp == self._stamp:
+            return False
+        uid = Reader(self.place.journal).uid
+        if uid != self.uid:
+            self.close()
+            self.uid, self.outline = uid, None
+        self._stamp = stamp
+        return True
 
     def _past(self, at: int) -> Index:
         found = Index(self.place.folder, kept=False, last=at)

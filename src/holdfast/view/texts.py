@@ -61,6 +61,11 @@ def value_block(value: Any, place: TextPlace, pointer: str, class_: str = "said"
     return text_block(as_json(value), place, pointer, class_)
 
 
+def escape_pointer(name: str) -> str:
+    """A name as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def as_json(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
@@ -83,7 +88,7 @@ def _part(part: Any, place: TextPlace, pointer: str) -> Markup:
         return text_block(part["text"], place, f"{pointer}/text")
     name = str(part.get("type"))
     inner = part.get(name)
-    at = f"{pointer}/{name}"
+    at = f"{pointer}/{escape_pointer(name)}"
     if isinstance(inner, dict):
         field = next((each for each in _FILE_FIELDS if isinstance(inner.get(each), str)), "")
         inner, at = inner.get(field), f"{at}/{field}"

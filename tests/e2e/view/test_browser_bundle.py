@@ -343,10 +343,18 @@ def test_all_characters_of_answers_arrive(browser: Browser, tmp_path: Path) -> N
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 STEPS = """
+import holdfast
+
 async def many(sample, ctx):
     for turn in range(120):
         answer = await ctx.generate([{"role": "user", "content": f"turn {turn} of {sample.input}"}])
     return answer
+
+@holdfast.scorer
+async def judged(sample, answer, ctx):
+    for turn in range(60):
+        await ctx.generate(f"judge turn {turn}", role="judge")
+    return True
 """
 
 
@@ -359,7 +367,8 @@ def test_long_transcripts_texts_and_pictures_are_in_a_copy(browser: Browser, tmp
     write_spec(tmp_path, 1, task={"dataset": data, "prompt": "", "messages": [{"role": "user", "content": parts}]})
     spec = yaml.safe_load((tmp_path / "eval.yaml").read_text())
     del spec["tasks"][0]["prompt"]
-    spec["tasks"].append({**spec["tasks"][0], "name": "long", "solver": "mine:many"})
+    spec["tasks"].append({**spec["tasks"][0], "name": "long", "solver": "mine:many", "scorers": ["mine:judged"]})
+    spec["roles"] = {"judge": {"provider": "mock", "model": "judge"}}
     (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec))
     long = "word " * 20_000
     row = {"id": ".", "question": long, "answer": "8", "seen": "pixel.png", "read": "page.html"}
@@ -386,3 +395,6 @@ def test_long_transcripts_texts_and_pictures_are_in_a_copy(browser: Browser, tmp
         page.wait_for_function("document.querySelector('nav.windows').textContent.includes('Steps 101 to 120')")
         page.go_back()
         page.wait_for_function("document.querySelector('nav.windows').textContent.includes('Steps 51 to 100')")
+        page.locator("#judges nav.windows >> text=later").click()
+        page.wait_for_function("document.querySelector('#judges nav.windows').textContent.includes('Steps 51 to 60')")
+        assert "judge turn 59" in page.locator("#judges").inner_text()

@@ -166,7 +166,7 @@ def test_a_life_that_there_is_not_is_not_found(viewer: Served, number: str) -> N
 @pytest.mark.parametrize("after", ["1.1.1.x", "999.1.0.aaaa", "<script>", "1.999.0.aa"])
 def test_a_forged_cursor_is_an_error_and_not_a_crash(viewer: Served, after: str) -> None:
     status, text = viewer.get(f"/runs/sums/killed/lineage?life=1&after={after}")
-    assert status in (200, 400, 404, 500)
+    assert status in (200, 404)
     assert "<script>" not in text
     assert "Traceback" not in text
 

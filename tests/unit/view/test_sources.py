@@ -1,5 +1,6 @@
 """Runs that stay open: locked one after the other, closed to make room, never under a reader."""
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.view import sources as module
-from holdfast.view.sources import NotFoundError, RunRef, Sources
+from holdfast.report import KeyRecords
+from holdfast.view.sources import KeyOutline, NotFoundError, RunRef, Sources
 from tests.e2e.commands import call, write_spec
 
 
@@ -168,3 +170,23 @@ def test_stores_are_not_looked_through_for_every_request(store: Path, monkeypatc
             pass
     assert len(looked) == 4
     both.close()
+
+
+def test_a_run_that_replaced_another_in_its_folder_is_not_mixed_with_it(tmp_path: Path) -> None:
+    spec, past = write_spec(tmp_path, 3), RunRef("sums", "a", at=5)
+    assert call("run", spec, "--id", "a", cwd=tmp_path).code == 0
+    sources = Sources([str(tmp_path / "runs")], "")
+    with sources.open(A) as run:
+        uid, run.outline = run.uid, KeyOutline("sums/arith/s0001/1", [], KeyRecords(texts=False))
+    with sources.open(past) as run:
+        index = run.index
+    shutil.rmtree(tmp_path / "runs" / "sums" / "a")
+    assert call("run", spec, "--id", "a", cwd=tmp_path).code == 0
+    with sources.open(A) as run:
+        assert run.uid != uid
+        assert run.outline is None
+        uid = run.uid
+    with sources.open(past) as run:
+        assert run.uid == uid
+        assert run.index is not index
+    sources.close()

@@ -82,6 +82,7 @@ def test_an_inline_picture_is_not_shown() -> None:
     said = shown([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
     assert "<img" not in said
     assert "pointer=%2Fasked%2Fnew%2F0%2Fcontent%2F0%2Fimage_url%2Furl" in said
+    assert "pointer=%2Fasked%2Fnew%2F0%2Fcontent%2F0%2Fa~1b~0" in shown([{"type": "a/b~", "a/b~": "data:x,y"}])
 
 
 def test_sizes_are_those_of_all_references_in_the_data() -> None:

@@ -164,8 +164,8 @@ class _Writer:
         for number, batch in enumerate(_batches(keys, place.per_file)):
             packed, scripts = {}, tuple[str, ...]()
             for key in batch:
-                windows, body = self._windows(page, ref, key, links)
-                packed[key] = (body.title, windows)
+                parts, last, body = self._windows(page, ref, key, links)
+                packed[key] = (body.title, parts, last)
                 scripts = scripts or body.scripts
                 self._written += 1
                 self._report(self._written, self._total)
@@ -183,23 +183,31 @@ class _Writer:
             file = f"{place.folder}/{sample_file(number)}"
             self._made.write(file, render_page(shell, links).encode())
 
-    def _windows(self, page: Page, ref: RunRef, key: str, links: BundleLinks) -> tuple[list[tuple[int, str]], Body]:
-        """The page of a sample, in parts if it has many steps. Each with the record number of its first step."""
-        request = PageRequest(self._sources, _names(ref, key), {"uid": ref.uid} if ref.uid else {})
-        windows, step = list[tuple[int, str]](), 0
+    def _windows(self, page: Page, ref: RunRef, key: str, links: BundleLinks) -> tuple[list[str], int, Body]:
+        """The page of a sample, in parts if it has many steps; which part has the last step; and a part as a whole."""
+        parts: list[str] = []
+        last = 0
+
+        def show(step: int | None) -> tuple[Any, Body]:
+            query = {"uid": ref.uid, "step": "" if step is None else str(step)}
+            found = page.load(PageRequest(self._sources, _names(ref, key), query))
+            body = page.render(found, links)
+            parts.append(str(body.content))
+            return found, body
+
         try:
-            while True:
-                found = page.load(request)
-                body = page.render(found, links)
-                windows.append((step, str(body.content)))
-                after = found.window.after if isinstance(found, SampleView) else None
-                if after is None or after <= step:
-                    return windows, body
-                step = after
-                request = msgspec.structs.replace(request, query={**request.query, "step": str(step)})
+            first, body = show(None)
+            if isinstance(first, SampleView):
+                after = first.window.after
+                while after is not None:
+                    after = show(after)[0].window.after
+                last, after = len(parts) - 1, first.judges.after
+                while after is not None:
+                    after = show(after)[0].judges.after
         except HoldfastError as error:
             body = _problem(error, ref)
-            return [*windows, (step, str(body.content))], body
+            parts.append(str(body.content))
+        return parts, last, body
 
     def _copy_blob(self, ref: RunRef, digest: str) -> str | None:
         """Put a stored file into the copy, once. Only pictures get a name that a browser shows: what else a file is

@@ -15,11 +15,11 @@
       place.replaceChildren(sentence);
       return;
     }
-    const [title, windows] = found;  // a window: the record number of its first step, and its text
-    const wanted = (holdfast.asked().get("step") || "0").replace(/#.*/, "");
-    const last = windows.filter(function (each) { return each[0] <= Number(wanted); }).pop();
+    const [title, parts, last] = found;
+    const wanted = (holdfast.asked().get("step") || "").replace(/#.*/, "");
+    const part = parts.find(function (each) { return each.includes('id="step-' + wanted + '"'); });
     document.title = title + " · Holdfast";
-    place.replaceChildren(holdfast.build((wanted === "last" ? windows[windows.length - 1] : last || windows[0])[1]));
+    place.replaceChildren(holdfast.build(wanted === "last" ? parts[last] : part || parts[0]));
     const step = document.getElementById("step-" + wanted);
     if (step) step.scrollIntoView();
     else window.scrollTo(0, 0);

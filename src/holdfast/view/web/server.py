@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.errors import DamagedError, HoldfastError, UsageError
+from holdfast.errors import DamagedError, HoldfastError, StaleCursorError, UsageError
 from holdfast.view.computations import Computations
 from holdfast.view.layout import render_page
 from holdfast.view.links import Links
@@ -107,7 +107,8 @@ class Viewer:
             while piece := await self._run(next, found.content, b""):
                 await response.write(piece)
         except (HoldfastError, OSError) as error:
-            _log.warning("%s", error)
+            if not isinstance(error, ConnectionError):  # the browser has gone away
+                _log.warning("%s", error)
             if request.transport is not None:
                 request.transport.abort()  # not a normal end: the browser must not take it for the whole file
         return response
@@ -174,7 +175,7 @@ def _encoded(page: Page, request: PageRequest) -> bytes:
 
 def _problem(error: Exception) -> tuple[int, str]:
     """The status code and the sentence of an expected error."""
-    if isinstance(error, NotFoundError):
+    if isinstance(error, NotFoundError | StaleCursorError):
         return 404, str(error)
     if isinstance(error, RefusedError):
         return 403, str(error)

@@ -234,7 +234,13 @@ def test_the_run_as_it_was_is_the_run_whose_journal_was_cut_there(
 
 def without_status(found: dict[str, Any]) -> dict[str, Any]:
     """Without what follows from whether a process was running at that record, which a cut journal does not tell."""
-    for each in (found.get("summary", {}), found.get("report", {}), found.get("lineage", {}), found.get("profile", {}), found):
+    for each in (
+        found.get("summary", {}),
+        found.get("report", {}),
+        found.get("lineage", {}),
+        found.get("profile", {}),
+        found,
+    ):
         for name in ("status", "reason", "commands", "kills"):
             each.pop(name, None)
     for life in found.get("lineage", {}).get("lives", [])[-1:]:

@@ -16,7 +16,7 @@ def rate(*, is_live: bool, finished: int, before: int = 0, lease: Any = None, wo
     )
     summary: Any = SimpleNamespace(finished=finished, failed=5)
     report: Any = SimpleNamespace(worked_seconds=worked)
-    return run_page._rate(run, summary, report)
+    return run_page.samples_per_second(run, summary, report)
 
 
 def test_the_rate_of_a_resumed_run_is_that_of_its_last_process() -> None:

@@ -14,6 +14,7 @@ from holdfast.view.links import Links
 from holdfast.view.page import PageRequest
 from holdfast.view.pages.list_state import encode_list
 from holdfast.view.pages.sample import page as sample_page
+from holdfast.view.pages.sample import repeats
 from holdfast.view.sources import RunRef, Sources
 from holdfast.view.table import queries
 from holdfast.view.table.words import column_rank
@@ -79,6 +80,21 @@ def test_the_list_of_an_earlier_evaluation_follows_scores_that_are_set_by_hand(
     assert run.keys[o] in {line.key for line in read_all(sources, 50, **given)}
 
 
+def test_repeats_are_shown_with_the_scores_of_a_chosen_evaluation(run: ListedRun, sources: Sources) -> None:
+    line = next(line for line in exported(sources) if line.values)
+    run.append([run.scoring("second")])
+    run.append([run.score(run.keys.index(line.key), "grade", 7, "second", last=True)])
+    names = dict(zip(("task", "model", "sample"), line.key.split("/"), strict=False))
+
+    def scores(**query: str) -> dict[str, Any]:
+        path = {"experiment": "e", "run": "r", **names}
+        found = repeats.load(PageRequest(sources, path, query))
+        return next(each.scores for each in found.models[0].repeats if each.key == line.key)
+
+    assert scores() == {"grade": 7}
+    assert scores(evaluation="evaluation-1").keys() == line.scores.keys()
+
+
 # Neighbours.
 
 
@@ -131,6 +147,7 @@ def test_links_of_a_sample_keep_its_list_and_its_evaluation(run: ListedRun, sour
     address = Links().sample(found.ref, keys[2], evaluation="evaluation-1", list="status=finished&columns=sample")
     assert f'href="{escape(address)}" rel="next"' in shown
     assert "samples?evaluation=evaluation-1&amp;status=finished&amp;columns=sample" in shown
+    assert f'href="{escape(Links().repeats(found.ref, keys[1], evaluation="evaluation-1"))}"' in shown
     assert "1: right, length, " in shown
     assert "2: right, length, " in shown
 

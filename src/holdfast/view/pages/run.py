@@ -65,7 +65,7 @@ def load(request: PageRequest) -> RunView:
     with request.sources.open(ref) as run:
         report = run.report(evaluation)
         summary = run.summary_of(report)
-        rate = _rate(run, summary, report)
+        rate = samples_per_second(run, summary, report)
         return RunView(
             ref,
             summary,
@@ -94,7 +94,7 @@ def _commands_of(run: ViewedRun, summary: RunSummary) -> Iterator[str]:
         yield place.fork_command()
 
 
-def _rate(run: ViewedRun, summary: RunSummary, report: RunReport) -> float | None:
+def samples_per_second(run: ViewedRun, summary: RunSummary, report: RunReport) -> float | None:
     done, lease = summary.finished + summary.failed, run.standing.lease
     if not run.is_live:
         return done / report.worked_seconds if done and report.worked_seconds else None

@@ -33,7 +33,11 @@ _RANGES = (
     ("cost", "cost in dollars"),
     ("score", "score of the scorer"),
 )
-_CLASSES = {"task": "name", "model": "name", "sample": "name"}
+_CLASSES = {
+    **dict.fromkeys(("task", "model", "sample"), "name"),
+    **dict.fromkeys(("input", "answer", "failure"), "text"),
+    "target": "text short",
+}
 _POLL_SECONDS = 2
 
 
@@ -279,8 +283,7 @@ def _row(found: SampleList, links: Links, sample: SampleLine) -> Markup:
             value = sample.row.get(name.removeprefix(COLUMN_PREFIX))
             cells.append(h("td", _clipped(value_text(value) or ""), class_="text"))
         else:
-            is_text = name in ("input", "target", "answer", "failure")
-            class_ = "number" if name in _NUMBERS else "text" if is_text else _CLASSES.get(name)
+            class_ = "number" if name in _NUMBERS else _CLASSES.get(name)
             cells.append(h("td", _cell(found, links, sample, name), class_=class_))
     return h("tr", cells)
 

@@ -146,9 +146,9 @@ def listed_neighbours(request: PageRequest, run: ViewedRun, o: int) -> tuple[str
             table.update(request.sources, request.run, run)
             facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
             return find_neighbours(connection, table, facts, query, o)
-    except FAILURES as error:
-        if isinstance(error, HoldfastError):
-            raise
+    except UsageError:
+        raise
+    except (HoldfastError, OSError, *FAILURES):  # a damaged plan, no space: the sample itself can be shown
         return None
 
 

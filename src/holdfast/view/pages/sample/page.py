@@ -191,7 +191,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         _in_list(found, links),
         h("a", "← previous", href=_beside(found, links, beside.previous), rel="prev") if beside.previous else None,
         h("a", "next →", href=_beside(found, links, beside.next), rel="next") if beside.next else None,
-        h("a", "all repeats", href=links.repeats(ref, story.key)),
+        h("a", "all repeats", href=links.repeats(ref, story.key, evaluation=found.chosen)),
         h("a", "JSON", href=links.data(links.sample(ref, story.key))) if not links.is_static else None,
         h("a", "download", href=links.below_sample(ref, story.key, "story.json")) if not links.is_static else None,
         class_="beside",
@@ -223,9 +223,7 @@ def _beside(found: SampleView, links: Links, key: str) -> str:
     return links.sample(found.ref, key, evaluation=found.chosen, list=found.listed)
 
 
-def _in_list(found: SampleView, links: Links) -> Markup | None:
-    if not found.listed or links.is_static:
-        return None
+def _in_list(found: SampleView, links: Links) -> Markup:
     query = {"evaluation": found.chosen, **decode_list(found.listed)}
     return h("a", "↑ list", href=links.run(found.ref, "samples", **query), rel="up", title="The list of these samples")
 

@@ -301,7 +301,8 @@ def test_the_builder_of_elements_refuses_what_the_viewer_never_writes(browser: B
     text = (
         '<p onclick="window.pwned=1" class="x">a&lt;b&gt; &amp;amp;</p><script>window.pwned=2</script>'
         '<iframe src="https://x"></iframe><img src="https://x/y"><a href="javascript:window.pwned=3">l</a>'
-        '<a href="//x">m</a><style>p{}</style><base href="https://x"><svg><line x1="1" y2="3"></line></svg></div></div><b style="color:red">end</b>'
+        '<a href="//x">m</a><style>p{}</style><base href="https://x">'
+        '<svg><line x1="1" y2="3"></line></svg></div></div><b style="color:red">end</b>'
     )
     with browser.watch(copy.as_uri()) as watched:
         watched.open("/runs/sums-one/samples-0000.html")

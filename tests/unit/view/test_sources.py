@@ -2,13 +2,15 @@
 
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.view import sources as module
 from holdfast.report import KeyRecords
+from holdfast.runs.store.lookup import RunLocation, runs_in
+from holdfast.view import sources as module
 from holdfast.view.sources import KeyOutline, NotFoundError, RunRef, Sources
 from tests.e2e.commands import call, write_spec
 
@@ -156,9 +158,13 @@ def test_a_mirror_that_cannot_be_read_does_not_hide_the_runs_of_other_stores(
 
 
 def test_stores_are_not_looked_through_for_every_request(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    found = module.runs_in
-    monkeypatch.setattr(module, "runs_in", lambda folder: (looked.append(folder), found(folder))[1])
+    looked: list[str] = []
+
+    def look(folder: str) -> Iterator[RunLocation]:
+        looked.append(folder)
+        return runs_in(folder)
+
+    monkeypatch.setattr(module, "runs_in", look)
     both = Sources([str(store), str(store / "sums" / "a")], str(store))
     for _ in range(3):
         with both.open(A):

@@ -187,8 +187,8 @@ def _is_same(given: str, secret: str) -> bool:
 
 
 def _host(request: web.Request) -> str:
-    """The Host header. Not `request.host`, which looks up the name of this machine if there is none, and so may wait for
-    a name server.
+    """The Host header. Not `request.host`: without a header that looks up the name of this machine, which may take
+    seconds.
     """
     return request.headers.get("Host", "")
 

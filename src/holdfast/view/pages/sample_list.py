@@ -281,7 +281,7 @@ def _row(found: SampleList, links: Links, sample: SampleLine) -> Markup:
             cells += [h("td", _score(sample, scorer), class_="number") for scorer in found.choices.scorers]
         elif name.startswith(COLUMN_PREFIX):
             value = sample.row.get(name.removeprefix(COLUMN_PREFIX))
-            cells.append(h("td", _clipped(value_text(value) or ""), class_="text"))
+            cells.append(h("td", _clipped(value_text(value) or ""), class_="text short"))
         else:
             class_ = "number" if name in _NUMBERS else _CLASSES.get(name)
             cells.append(h("td", _cell(found, links, sample, name), class_=class_))

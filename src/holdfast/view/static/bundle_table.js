@@ -106,10 +106,10 @@
     return made;
   }
 
-  function badge(status) {
+  function badge(name, text) {
     const made = document.createElement("span");
-    made.className = "badge " + status;
-    made.textContent = status;
+    made.className = "badge " + name;
+    made.textContent = text || name;
     return made;
   }
 
@@ -145,7 +145,7 @@
     attempts: function (row) { return cell(row[ATTEMPTS] ? String(row[ATTEMPTS]) : "", "number"); },
     marks: function (row) { return cell(marks(row)); },
     question: function (row) { return cell(excerpt(row[QUESTION]), "text"); },
-    target: function (row) { return cell(excerpt(row[TARGET]), "text"); },
+    target: function (row) { return cell(excerpt(row[TARGET]), "text short"); },
     answer: function (row) {
       return cell(excerpt(row[KIND] ? row[KIND] + ": " + row[ANSWER] : row[ANSWER]), "text");
     },
@@ -168,7 +168,8 @@
       else {
         const value = valueOf(row, name);
         const text = value === null || value === undefined ? "" : textOf(value);
-        made.append(name.startsWith("row.") ? cell(excerpt(text), "text") : cell(text, "number"));
+        if (name.startsWith("row.")) made.append(cell(excerpt(text), "text short"));
+        else made.append(cell(typeof value === "boolean" ? badge(value ? "right" : "wrong", text) : text, "number"));
       }
     }
     return made;

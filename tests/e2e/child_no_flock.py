@@ -2,6 +2,8 @@
 
 import errno
 import fcntl
+import os
+import socket
 import sys
 import time
 
@@ -17,6 +19,8 @@ def flock(*_: object) -> None:
 
 if __name__ == "__main__":
     fcntl.flock = flock
+    host = os.environ.get("TEST_HOST", "") or socket.gethostname()
+    socket.gethostname = lambda: host
     terms.EXPIRY_SECONDS = float(sys.argv.pop(1))
     terms.Term.__init__.__defaults__ = (BEAT_SECONDS, terms.EXPIRY_SECONDS, time.monotonic, time.sleep)
     main()

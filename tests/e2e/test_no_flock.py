@@ -20,11 +20,12 @@ nothing.
 """
 
 
-def begin(course: Stage, *arguments: str | Path, expiry: float = NEVER) -> "subprocess.Popen[str]":
+def begin(course: Stage, *arguments: str | Path, expiry: float = NEVER, host: str = "") -> "subprocess.Popen[str]":
+    """`host`: the name of the machine that it believes to be on."""
     return subprocess.Popen(
         [sys.executable, CHILD, str(expiry), *map(str, arguments)],
         cwd=course.folder,
-        env=environment({"PYTHONPATH": str(Path.cwd())}),
+        env=environment({"PYTHONPATH": str(Path.cwd()), "TEST_HOST": host}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -76,6 +76,8 @@ class LifeReport(msgspec.Struct, frozen=True):
     replayed_steps: int
     idle_seconds: float
     """From the last record of the process before to its beginning."""
+    epoch: int = 0
+    """Of the lease that it held: grows with every process."""
 
 
 class TunedLimits(msgspec.Struct, frozen=True):
@@ -103,7 +105,9 @@ class LineageReport(msgspec.Struct, frozen=True):
     replayed: SavedWork
     """Over all lives."""
     kills: int
-    """How many processes ended without a word."""
+    """How many processes ended without a word, those included that lost the run to another machine."""
+    takeovers: int = 0
+    """How often another machine continued the run after the expiry of a lease."""
 
 
 def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str], *, live: bool) -> LineageReport:
@@ -129,6 +133,7 @@ def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str]
         notes=tuple({"at": each.at, "text": each.note.text} for each in story.notes if each.note.text),
         replayed=_saved(now.bills, spec, "saved"),
         kills=sum(each.ended in ("killed", "taken over") for each in lives),
+        takeovers=sum(each.ended == "taken over" for each in lives),
     )
 
 
@@ -143,7 +148,7 @@ def _end_of(life: Life, following: Life | None, status: tuple[str, str], *, live
     if following is not None and life.pid and (life.host, life.pid) == (following.host, following.pid):
         return "continued", ""  # a fork is made first and then resumed
     if following is not None and life.host and following.host and following.host != life.host:
-        return "taken over", f"{following.host} continued the run"
+        return "taken over", f"{following.host} continued the run under epoch {following.epoch}"
     return "killed", "it recorded no end"
 
 
@@ -168,6 +173,7 @@ def _life_report(
         host=life.host,
         pid=life.pid,
         version=life.version,
+        epoch=life.epoch,
         changes=life.changes,
         is_throughput_only=all(each.kind in _HARMLESS for each in life.changes),
         finished=max(after.finished - start.finished, 0),
@@ -237,8 +243,10 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
     continued = {life.number + 1 for life in lives if life.ended == "continued"}
     resumes = sum(life.began == "resumed" and life.number not in continued for life in lives)
     parts = [counted(len(working), "process", "processes"), f"{counted(resumes, 'resume')}"]
-    if report.kills:
-        parts.append(f"{report.kills} killed")
+    if report.kills > report.takeovers:
+        parts.append(f"{report.kills - report.takeovers} killed")
+    if report.takeovers:
+        parts.append(f"{report.takeovers} taken over by another machine")
     yield f"{', '.join(parts)}; the run is {report.status}"
     if report.replayed.responses:
         yield f"replayed inside unfinished samples: {_amount(report.replayed)}, not paid again"

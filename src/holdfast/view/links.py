@@ -56,10 +56,10 @@ class Links:
         """The content of a file. `name`: for saving it."""
         return self.run(ref, f"blobs/{_quoted(digest)}", name=name)
 
-    def repeats(self, ref: RunRef, key: str) -> str:
+    def repeats(self, ref: RunRef, key: str, **query: str) -> str:
         """All repeats of the sample of a key, side by side."""
         parts = parse_key(key)
-        return self.run(ref, f"repeats/{'/'.join(map(_quoted, parts[:3]))}")
+        return self.run(ref, f"repeats/{'/'.join(map(_quoted, parts[:3]))}", **query)
 
     def page(self, path: str, **query: str | Sequence[str]) -> str:
         """A page about several runs, such as `compare`. A list gives one value for each of its texts."""

@@ -47,13 +47,17 @@ class PageRequest(msgspec.Struct, frozen=True):
         return self.computations.find(job, states, keys)
 
     def number(self, name: str) -> int | None:
-        """A whole number of the query; None if it is not given. NotFoundError if it is no number."""
-        text = self.query.get(name, "")
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
-            raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
-        return int(text)
+        return parse_number(self.query, name)
+
+
+def parse_number(query: Mapping[str, str], name: str) -> int | None:
+    """A whole number of a query; None if it is not given. NotFoundError if it is no number."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+        raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
+    return int(text)
 
 
 class Body(msgspec.Struct, frozen=True):

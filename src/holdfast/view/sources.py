@@ -132,12 +132,24 @@ class ViewedRun(Run):
         return found
 
     def status(self) -> tuple[str, str]:
-        """As of the last refresh: one page never shows two states of a run."""
+        """As of the last refresh: one page never shows two states of a run. In the past a run without an end was
+        running: what came after the record says how it ended.
+        """
+        story = self._index.story
+        if self.at is not None and story.started is not None and story.end is None:
+            return "running", f"when record {self.at:,} was written"
         return status_of(self._index.story, self._index.unfinished, self.standing, bool(self._index.damage))
 
     @property
     def index(self) -> Index:
         return self._index
+
+    def find_evaluation(self, name: str) -> str:
+        """The id of the evaluation with a name, an id or the beginning of an id; empty for the current one. UsageError
+        if there is none.
+        """
+        found = self._evaluation(name)
+        return "" if found == self._index.story.evaluation else found
 
     @property
     def is_live(self) -> bool:

@@ -124,6 +124,52 @@ def test_samples_are_filtered_sorted_and_shown_in_pages(browser: Browser, home: 
         assert seconds == sorted(seconds, reverse=True)
 
 
+def texts(page: Any, column: int) -> list[str]:
+    found: list[str] = page.locator(f"{ROWS} td:nth-child({column})").all_inner_texts()
+    return found
+
+
+def test_columns_are_chosen_sorted_and_filtered_as_in_the_live_list(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/samples.html")
+        wait_for_count(page, "260 of 260")
+        page.click("#columns summary")
+        for name in ("status", "task", "question", "answer", "cost", "tokens"):
+            page.uncheck(f"#bundle-columns input[value={name}]")
+        for name in ("target", "attempts", "'row.answer'"):
+            page.check(f"#bundle-columns input[value={name}]")
+        page.click("#bundle-columns button")
+        page.wait_for_selector("#bundle-rows th >> text=row.answer")
+        heads = ["model", "sample", "numeric", "seconds", "attempts", "target", "row.answer"]
+        assert page.locator("#bundle-rows th").all_inner_texts() == heads
+        page.click("#bundle-rows th >> text=row.answer")
+        page.wait_for_selector("#bundle-rows th[aria-sort=descending]")
+        answers = [float(each) for each in texts(page, 7)]
+        assert answers == sorted(answers, reverse=True)
+        assert answers[0] > 1000 > answers[-1], "numbers are sorted as numbers"
+        page.click("#bundle-rows th >> text=row.answer")
+        page.wait_for_selector("#bundle-rows th[aria-sort=ascending]")
+        page.select_option("select[name=model]", "small")
+        wait_for_count(page, "130 of 260")
+        assert page.locator("#bundle-rows th").all_inner_texts()[:3] == heads[:3], "filters keep columns and order"
+        assert [float(each) for each in texts(page, 7)] == sorted(float(each) for each in texts(page, 7))
+        page.click("#more-filters summary")
+        page.fill("input[name=column]", "answer")
+        page.fill("input[name=value]", "16")
+        page.keyboard.press("Enter")
+        wait_for_count(page, "1 of 260")
+        assert texts(page, 2) == ["s0002"]
+        page.click("text=Clear")
+        wait_for_count(page, "260 of 260")
+        watched.open("/runs/sums-one/samples.html#seconds_min=1000")
+        wait_for_count(page, "0 of 260")
+        watched.open("/runs/sums-one/samples.html#wrong=1&model=large")
+        wait_for_count(page, "41 of 260")
+        watched.open("/runs/sums-one/samples.html#sort=score:numeric&tokens_max=0")
+        wait_for_count(page, "260 of 260")
+
+
 def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> None:
     with browser.watch(home) as watched:
         page = watched.page

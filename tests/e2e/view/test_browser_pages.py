@@ -99,6 +99,30 @@ def test_every_page_works_without_scripts(browser: Browser, viewer: Viewer, addr
         assert "q=three" in page.url
 
 
+def test_a_reader_follows_a_sorted_and_filtered_list_by_keyboard(browser: Browser, viewer: Viewer) -> None:
+    with browser.watch(viewer.url, viewer.link) as watched:
+        page = watched.page
+        watched.open("/runs/sums/one/samples?columns=sample,repeat,row.question&status=finished")
+        page.click("th >> text=row.question")
+        page.wait_for_selector("th[aria-sort=descending]")
+        listed = page.url
+        keys = page.eval_on_selector_all("table.rows td a", "found => found.map((each) => each.title)")
+        questions = page.locator("table.rows td.text").all_inner_texts()
+        assert questions == sorted(questions, reverse=True, key=lambda text: text.split())
+        assert len(keys) > 3
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        for key in keys[:3]:
+            page.wait_for_url(f"**/samples/{key}?*")
+            page.keyboard.press("n")
+        page.wait_for_url(f"**/samples/{keys[3]}?*")
+        page.keyboard.press("p")
+        page.wait_for_url(f"**/samples/{keys[2]}?*")
+        page.keyboard.press("u")
+        page.wait_for_url("**/samples?*")
+        assert set(urlsplit(page.url).query.split("&")) == set(urlsplit(listed).query.split("&"))
+
+
 @pytest.mark.skipif(bool(MISSING), reason=f"pages are missing: {', '.join(MISSING)}")
 def test_every_link_leads_to_a_page_that_opens(browser: Browser, viewer: Viewer) -> None:
     """From the list of runs on, breadth first, and not the same page with other words of a filter again and again."""

@@ -17,7 +17,7 @@ import pytest
 from holdfast.journal import Entry, Reader, journal_folder
 from tests.e2e.commands import call, finish, shown, start, wait_until, write_spec
 from tests.e2e.live_runs import ASK_TWICE
-from tests.e2e.view.served import Served, links_in, serving
+from tests.e2e.view.served import Served, links_in, query_of, serving
 
 ROWS = 20
 SAMPLES = 2 * ROWS
@@ -224,7 +224,38 @@ def test_the_run_as_it_was_is_the_run_whose_journal_was_cut_there(
     cut_copy(run, last, tmp_path / "cut")
     with serving(tmp_path / "cut") as other:
         wanted = without_places(other.json(f"/runs/sums/killed{part}"))
-    assert without_places(viewer.json(f"/runs/sums/killed{part}?at={last}")) == wanted
+    found = without_places(viewer.json(f"/runs/sums/killed{part}?at={last}"))
+    if where != "last":
+        assert "interrupted" in str(wanted) or part in ("/profile", "/spec")
+        assert "interrupted" not in str(found), "a process was running when the record was written"
+        found, wanted = without_status(found), without_status(wanted)
+    assert found == wanted
+
+
+def without_status(found: dict[str, Any]) -> dict[str, Any]:
+    """Without what follows from whether a process was running at that record, which a cut journal does not tell."""
+    for each in (
+        found.get("summary", {}),
+        found.get("report", {}),
+        found.get("lineage", {}),
+        found.get("profile", {}),
+        found,
+    ):
+        for name in ("status", "reason", "commands", "kills"):
+            each.pop(name, None)
+    for life in found.get("lineage", {}).get("lives", [])[-1:]:
+        life["ended"] = life["reason"] = ""
+    for run in found.get("runs", []):
+        run.pop("status", None)
+    (found.get("result") or {}).pop("warnings", None)
+    return found
+
+
+def test_a_run_of_the_past_that_had_not_ended_was_running(viewer: Served) -> None:
+    lives = viewer.json("/runs/sums/killed/lineage")["lineage"]["lives"]
+    past = viewer.json(f"/runs/sums/killed/lineage?at={lives[2]['first_n'] + 40}")["lineage"]
+    assert (past["status"], past["reason"]) == ("running", f"when record {lives[2]['first_n'] + 40:,} was written")
+    assert [each["ended"] for each in past["lives"]] == ["killed", "killed", "running"]
 
 
 def test_a_page_of_the_past_says_so_and_its_links_stay_there(viewer: Served) -> None:
@@ -297,6 +328,29 @@ def test_another_evaluation_can_be_chosen(store: Path, viewer: Served) -> None:
     assert [name for name in names if name.startswith(HOSTILE)] == [f"{HOSTILE} #1", f"{HOSTILE} #2"]
     chosen = viewer.json(f"/runs/sums/grown?evaluation={first}")
     assert {each["scorer"] for each in chosen["summary"]["scores"]} == {"numeric", "exact_match"}
+    for each in found["evaluations"]:
+        check_means_open(viewer, each["evaluation"], each["scorers"])
+
+
+def check_means_open(viewer: Served, evaluation: str, scorers: list[str]) -> None:
+    """Every mean of an evaluation leads to the samples that it is the mean of."""
+    opened = set()
+    for address in links_in(viewer.html(f"/runs/sums/grown?evaluation={evaluation}")):
+        query = {name: values[0] for name, values in query_of(address).items()}
+        if "scorer" not in query:
+            continue
+        found = viewer.json(address)
+        assert found["evaluation"] == evaluation
+        values = [float(each["scores"][query["scorer"]]) for each in found["samples"]]
+        report = viewer.json(f"/runs/sums/grown?evaluation={evaluation}")["report"]
+        cell = next(one for one in report["cells"] if (one["task"], one["model"]) == (query["task"], query["model"]))
+        summary = next(one for one in cell["scorers"] if one["scorer"] == query["scorer"])
+        assert sum(values) / len(values) == pytest.approx(summary["summary"]["mean"])
+        opened.add(query["scorer"])
+        sample = next(each for each in links_in(viewer.html(address)) if "/samples/sums/" in each)
+        scores = viewer.json(sample)["story"]["scores"]
+        assert {each["scorer"] for each in scores if each["current"]} == set(scorers)
+    assert opened == set(scorers)
 
 
 def test_the_spec_and_each_change_of_it_are_shown(store: Path, viewer: Served) -> None:

@@ -155,6 +155,7 @@ def test_errors_add_up_and_lead_to_their_samples(folder: Path, server: Server) -
             assert len(server.all_samples(**cause["query"])) == cause["count"]
     page = server.get("/runs/e/r/errors")
     assert HOSTILE not in page
+    assert page.count("data-live") == 3, "one region for all groups: a group that comes later is shown too"
     assert "/samples?status=failed" in page
 
 

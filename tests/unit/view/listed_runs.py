@@ -57,7 +57,8 @@ class ListedRun:
         for row in range(1, samples + 1):
             question = f"What is {row}? {' '.join(random_words.choices(WORDS, k=6))}"
             values = {"id": f"q{row}", "question": question, "answer": f"{2 * row}"}
-            held = {**values, "level": row % 5, "odd": row % 2 == 1}
+            held = {**values, "level": row % 5, "odd": row % 2 == 1, "mixed": f"text {row}" if row % 3 else row - 7.5}
+            held |= {} if row % 4 else {"sparse": row % 7}
             rows.append(msgspec.json.encode({"r": row, "id": f"q{row}", "row": held, "i": "question", "t": "answer"}))
         for model in MODELS:
             first, at = len(plan), sum(len(line) + 1 for line in plan)

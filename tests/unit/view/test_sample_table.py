@@ -21,9 +21,9 @@ from holdfast.score import as_number
 from holdfast.state import AnswerRow, make_room
 from holdfast.view.page import PageRequest
 from holdfast.view.pages import errors
-from holdfast.view.pages.samples import SampleList
+from holdfast.view.pages.samples import SampleList, UnreadableTableError
 from holdfast.view.sources import RunRef, Sources
-from holdfast.view.table import SampleLine, file, queries, rows, upkeep
+from holdfast.view.table import SampleLine, file, filters, queries, rows, upkeep
 from holdfast.view.table.writer import PageWriter
 from tests.unit.view.listed_runs import MODELS, SPEC, ListedRun, exported, page
 
@@ -366,6 +366,84 @@ def test_a_query_that_makes_no_sense_is_refused(sources: Sources, name: str, val
 def test_a_cursor_of_another_order_shows_the_first_page(sources: Sources) -> None:
     cursor = page(sources, limit=5).next
     assert page(sources, sort="-seconds", after=cursor).samples == page(sources, sort="-seconds").samples
+
+
+# Requests that must not cost the table.
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ({"q": "under_score"}, 1),
+        ({"q": "score _"}, 1),
+        ({"q": "_"}, None),
+        ({"q": "\U0001e900dlam"}, None),
+        ({"anomaly": "identical"}, 0),
+        ({"anomaly": "slow"}, 0),
+        ({"anomaly": "identical", "sort": "-score:length"}, 0),
+        ({"anomaly": "identical", "model": "none"}, 0),
+    ],
+)
+def test_no_filter_makes_the_table_be_thrown_away(
+    tmp_path: Path, discards: list[str], query: dict[str, str], count: int | None
+) -> None:
+    run = ListedRun(tmp_path, 5)
+    run.append([run.finished(0, "an under_score")])
+    run.append([run.score(0, "length", 1, last=True)])
+    opened = Sources([], str(run.store))
+    try:
+        page(opened, q="word")
+        found = page(opened, **query)
+        assert count is None or len(found.samples) == count
+        assert discards == []
+    finally:
+        opened.close()
+
+
+def test_a_statement_that_fails_is_reported_and_the_table_is_kept(
+    sources: Sources, discards: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page(sources)
+    monkeypatch.setattr(filters, "_NEVER", "no_such_column")
+    with pytest.raises(UnreadableTableError, match="no such column"):
+        page(sources, model="none", sort="-seconds")
+    assert discards == []
+
+
+def test_a_schema_that_was_changed_is_made_again(sources: Sources, discards: list[str]) -> None:
+    truth = read_all(sources, 100)
+    for change in ("DROP INDEX by_wrong", "ALTER TABLE answers RENAME COLUMN message TO text", "CREATE TABLE more (a)"):
+        with contextlib.closing(sqlite3.connect(database(sources))) as connection, connection:
+            connection.execute(change)
+        assert read_all(sources, 100) == truth
+    assert len(discards) == 3
+
+
+def test_conditions_on_thousands_of_cells_stay_within_the_limits_of_sqlite() -> None:
+    parts = [f"(o >= {2 * n} AND o < {2 * n + 1})" for n in range(20_000)]
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE t (o)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(n,) for n in range(100)])
+        query = f"SELECT count(*) FROM t WHERE {filters.any_of(parts)}"
+        assert connection.execute(query).fetchone() == (50,)
+
+
+def test_only_the_tables_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_OPEN_MAX", 2)
+    run = ListedRun(tmp_path, 2)
+    run.append([run.finished(0, "a"), run.scoring("second"), run.scoring("third")])
+    opened = Sources([], str(run.store))
+    try:
+        with opened.open(RunRef("e", "r")) as viewed:
+            first = opened.tables.of(viewed, "evaluation-1")
+            second = opened.tables.of(viewed, "second")
+            assert opened.tables.of(viewed, "evaluation-1") is first
+            opened.tables.of(viewed)
+            assert opened.tables.of(viewed, "evaluation-1") is first
+            assert opened.tables.of(viewed, "second") is not second
+        assert page(opened, evaluation="evaluation-1").total == run.count
+    finally:
+        opened.close()
 
 
 # Files that cannot be used.

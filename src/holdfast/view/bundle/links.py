@@ -78,7 +78,7 @@ class BundleLinks(Links):
         path = self._copy_blob(_now(ref), digest)
         return self._missing if path is None else f"{self._base}{path}"
 
-    def repeats(self, ref: RunRef, key: str) -> str:
+    def repeats(self, ref: RunRef, key: str, **query: str) -> str:
         """The list of samples, with all repeats of the sample."""
         parts = parse_key(key)
         return self.run(ref, SAMPLES, task=parts.task, model=parts.model, id=parts.sample_id)

@@ -1,6 +1,7 @@
 """The list of samples in a static copy: rows in packed files, which a script filters, sorts and shows in pages."""
 
 import base64
+import itertools
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body
 from holdfast.view.sources import RunRef
-from holdfast.view.table.words import shape
+from holdfast.view.table.words import column_text, excerpt, shape
 from holdfast.view.table.writer import cause_id, scorer_kind
 
 PER_FILE = 2_000
@@ -23,6 +24,26 @@ _CHOICES_MAX = 20
 _LEVEL = 9
 _FAILED = "scorer failed"
 """bundle_table.js has the same text."""
+_COLUMNS_MAX = 20
+_NUMBER_MAX = 2**53
+"""Greater numbers lose digits in a script."""
+COLUMNS = (
+    "status",
+    "task",
+    "model",
+    "sample",
+    "repeat",
+    "scores",
+    "seconds",
+    "tokens",
+    "cost",
+    "attempts",
+    "marks",
+    "question",
+    "target",
+    "answer",
+)
+"""Columns of the list; bundle_table.js knows how to show each."""
 _SEARCHED = f"Search looks at ids, and at the first {_EXCERPT} characters of questions, targets and answers."
 
 
@@ -50,6 +71,9 @@ class BundleRow(msgspec.Struct, frozen=True, array_like=True):
     """Also the marks of the answer."""
     causes: list[str]
     """Of its failure and of failures of its scorers, numbered as on the page of errors."""
+    attempts: int
+    row: dict[str, Any]
+    """The first columns of the data row: numbers and truth values as they are, the beginning of anything else."""
 
 
 class RowChoices(msgspec.Struct):
@@ -61,10 +85,13 @@ class RowChoices(msgspec.Struct):
     statuses: Counter[str]
     kinds: Counter[str]
     scores: Counter[tuple[str, str]]
+    anomalies: Counter[str]
+    columns: dict[str, None]
+    """Of the data rows."""
 
     @classmethod
     def of(cls, scorers: Sequence[str]) -> "RowChoices":
-        return cls(list(scorers), Counter(), Counter(), Counter(), Counter(), Counter())
+        return cls(list(scorers), Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), {})
 
     def add(self, row: BundleRow) -> None:
         for counter, value in (
@@ -75,6 +102,8 @@ class RowChoices(msgspec.Struct):
         ):
             if value:
                 counter[value] += 1
+        self.anomalies.update(row.anomalies)
+        self.columns |= dict.fromkeys(row.row)
         for scorer, value in zip(self.scorers, row.scores, strict=True):
             if value is not None and len(self.scores) < 10_000:
                 self.scores[scorer, _shown(value)] += 1
@@ -100,7 +129,15 @@ def make_rows(lines: Iterable[ExportLine], scorers: Sequence[str]) -> Iterator[B
             _excerpt(failed.message if failed is not None else line.output or ""),
             [*line.marks, *line.anomalies],
             [*_causes(line)],
+            line.attempt,
+            {name: _row_value(value) for name, value in itertools.islice((line.row or {}).items(), _COLUMNS_MAX)},
         )
+
+
+def _row_value(value: Any) -> Any:
+    if value is None or isinstance(value, bool) or (isinstance(value, int | float) and abs(value) < _NUMBER_MAX):
+        return value
+    return clean(excerpt(column_text(value), _EXCERPT // 2))
 
 
 def _causes(line: ExportLine) -> Iterator[str]:
@@ -123,8 +160,6 @@ def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, fi
     total = choices.statuses.total()
     scores = [(name, value, count) for (name, value), count in choices.scores.most_common()]
     few = {name for name in choices.scorers if len([each for each in scores if each[0] == name]) <= _CHOICES_MAX}
-    sorts = ["seconds", "tokens", "cost", *choices.scorers]
-    orders = [each for name in sorts for each in ((name, f"{name} ↑"), (f"-{name}", f"{name} ↓"))]
     shown = [(f"{name}:{value}", f"{name} = {value} ({count:,})") for name, value, count in scores if name in few]
     form = h(
         "form",
@@ -134,20 +169,23 @@ def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, fi
         _select("status", _counted(choices.statuses)),
         _select("kind", _counted(choices.kinds), "any cause"),
         _select("score", shown),
-        _select("sort", orders, "in order"),
+        _select("anomaly", _counted(choices.anomalies), "any mark or anomaly"),
         h("button", "Apply"),
+        h("a", "Clear", href="#"),
+        _more(choices),
+        h("input", type="hidden", name="sort"),
+        h("input", type="hidden", name="columns"),
         class_="filters",
         id="bundle-filters",
         method="get",
     )
-    columns = ["status", "task", "model", "sample", *choices.scorers, "seconds", "tokens", "cost", "question", "answer"]
-    numbers = {"seconds", "tokens", "cost", *choices.scorers}
     content = [
         h("h1", "Samples"),
         form,
+        _columns(choices),
         h("p", f"{total:,} samples", class_="quiet", id="bundle-count", role="status"),
         h("noscript", h("p", "The list needs JavaScript.", class_="problem")),
-        table(columns, [], numbers=numbers, class_="rows", id="bundle-rows"),
+        table([], [], class_="rows samples", id="bundle-rows"),
         h("p", class_="pager", id="bundle-pager"),
         h("p", _SEARCHED, class_="quiet"),
     ]
@@ -160,6 +198,41 @@ def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, fi
     )
     scripts = ("bundle.js", *(f"rows-{number:04d}.js" for number in range(files)), "bundle_table.js")
     return Body("Samples", described, ref, "samples", status, scripts=scripts)
+
+
+def _more(choices: RowChoices) -> Markup:
+    """Ranges, and a column of the row."""
+    ranges = []
+    for name, label in (("seconds", "time in seconds"), ("tokens", "tokens"), ("cost", "cost in dollars")):
+        ends = [
+            h(
+                "input",
+                name=f"{name}_{end}",
+                inputmode="decimal",
+                placeholder=text,
+                aria_label=f"{label}, {text}",
+                class_="short-field",
+            )
+            for end, text in (("min", "at least"), ("max", "at most"))
+        ]
+        ranges.append(h("label", f"{label} ", ends))
+    column = h(
+        "label",
+        "column of the row ",
+        h("input", name="column", list="row-columns", placeholder="name", aria_label="column of the row"),
+        h("input", name="value", placeholder="is", aria_label="value of the column"),
+        h("datalist", [h("option", value=name) for name in choices.columns], id="row-columns"),
+    )
+    has_columns = column if choices.columns else None
+    return h("details", h("summary", "More filters"), ranges, has_columns, class_="more", id="more-filters")
+
+
+def _columns(choices: RowChoices) -> Markup:
+    """Which columns are shown."""
+    names = [*COLUMNS, *(f"row.{name}" for name in choices.columns)]
+    boxes = [h("label", h("input", type="checkbox", name="columns", value=name), f" {name}") for name in names]
+    form = h("form", boxes, h("button", "Show these columns"), class_="columns", id="bundle-columns", method="get")
+    return h("details", h("summary", "Columns"), form, id="columns")
 
 
 def _select(name: str, options: Sequence[tuple[str, str]], anything: str = "") -> Markup | None:

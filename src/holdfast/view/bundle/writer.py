@@ -123,7 +123,7 @@ class _Writer:
         with self._sources.open(ref) as run:
             scorers = run.scorers()
             choices, keys, files = RowChoices.of(scorers), list[str](), 0
-            for batch in _batches(make_rows(run.lines(), scorers), PER_FILE):
+            for batch in _batches(make_rows(run.lines(columns=["*"]), scorers), PER_FILE):
                 for row in batch:
                     keys.append(row.key)
                     choices.add(row)

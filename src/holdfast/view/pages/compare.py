@@ -26,6 +26,7 @@ from holdfast.view.pages.compare_data import (
     ChangedSample,
     ChangeList,
     CompareView,
+    parse_value,
     run_of,
     sample_name,
 )
@@ -281,19 +282,10 @@ def _listed(found: CompareView, links: Links) -> Markup | None:
 def _which(listed: ChangeList, changes: ChangeCounts) -> str:
     if listed.before and listed.after:
         before, after = (
-            _value_text(msgspec.json.decode(text), changes.is_right_or_wrong) if _is_json(text) else text
-            for text in (listed.before, listed.after)
+            _value_text(parse_value(text), changes.is_right_or_wrong) for text in (listed.before, listed.after)
         )
         return f": {before} → {after}"
     return f": {_WORDS.get(listed.change, listed.change)}"
-
-
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return True
 
 
 def _list_filters(found: CompareView, listed: ChangeList, links: Links) -> Markup | None:

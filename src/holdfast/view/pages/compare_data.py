@@ -176,7 +176,7 @@ def _list(request: PageRequest, refs: Sequence[RunRef], computed: Computed) -> C
     table = tables[row]
     change = request.query.get("change", "") or "changed"
     before, after = request.query.get("before", ""), request.query.get("after", "")
-    kinds = table.kinds(_named(change), (_value(before), _value(after)) if before and after else None)
+    kinds = table.kinds(_named(change), (parse_value(before), parse_value(after)) if before and after else None)
     total = sum(table.head.kinds[kind] for kind in kinds)
     behind, in_front = request.number("after_key"), request.number("before_key")
     rows = _take(table, kinds, behind, in_front)
@@ -206,10 +206,11 @@ def _named(change: str) -> Sequence[Change]:
     return [each for each in CHANGES if each == change or (change == "changed" and each != "equal")]
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A score in an address: JSON, or a text as it is."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
 
 

@@ -6,6 +6,7 @@ apart by their messages; until it is complete, each kind is one cause.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from urllib.parse import quote
 
 import msgspec
 
@@ -250,12 +251,12 @@ def _screen(text: str) -> str:
 
 
 def render(found: ErrorList, links: Links) -> Body:
-    regions = [h("section", _group(found, links, each), id=each.name, data_live=True) for each in found.groups]
+    groups = [h("section", _group(found, links, each), id=each.name) for each in found.groups]
     parts = [
         h("h1", "Errors"),
         [h("p", sentence, class_="problem", role="alert") for sentence in found.damage],
         h("section", _overview(found), id="overview", data_live=True),
-        regions,
+        h("div", groups, id="groups", data_live=True),  # one region: groups come and go while the run is live
     ]
     return Body(
         f"Errors of {found.ref.run_id}",
@@ -272,7 +273,7 @@ def _overview(found: ErrorList) -> Iterator[Child]:
     if not found.groups:
         yield h("p", "No sample failed, no scorer failed, and no answer is marked or anomalous.")
     else:
-        items = [h("li", h("a", each.title, href=f"#{each.name}"), f": {each.count:,}") for each in found.groups]
+        items = [h("li", h("a", each.title, href=f"#{quote(each.name)}"), f": {each.count:,}") for each in found.groups]
         yield h("ul", items)
     if found.unlooked:
         yield h("p", f"{found.unlooked:,} answers were not checked with the current anomaly rules.", class_="note")
@@ -286,13 +287,13 @@ def _group(found: ErrorList, links: Links, group: ErrorGroup) -> Iterator[Child]
     yield h("h2", f"{group.title}: {group.count:,}")
     if group.note:
         yield h("p", group.note, class_="quiet")
-    for cause in group.causes:
-        yield h("article", _cause(found, links, cause), class_="cause")
+    for number, cause in enumerate(group.causes):
+        yield h("article", _cause(found, links, cause, f"{group.name}-{number}"), class_="cause")
     if group.others:
         yield h("p", f"And {group.others:,} with other causes.", class_="quiet")
 
 
-def _cause(found: ErrorList, links: Links, cause: Cause) -> Iterator[Child]:
+def _cause(found: ErrorList, links: Links, cause: Cause, name: str) -> Iterator[Child]:
     count = "1 sample" if cause.count == 1 else f"{cause.count:,} samples"
     address = links.run(found.ref, "samples", **cause.query)
     yield h("h3", cause.title, f": {cause.message}" if cause.message else "")
@@ -315,7 +316,8 @@ def _cause(found: ErrorList, links: Links, cause: Cause) -> Iterator[Child]:
             )
             for each in cause.cells
         ]
-        yield h("details", h("summary", f"in {len(cause.cells):,} cells"), table(["task", "model", "count"], rows))
+        cells = table(["task", "model", "count"], rows)
+        yield h("details", h("summary", f"in {len(cause.cells):,} cells"), cells, id=f"cells-{name}")
     if cause.key:
         yield h("p", "For example ", h("a", cause.key, href=links.sample(found.ref, cause.key)), class_="quiet")
     if cause.text:

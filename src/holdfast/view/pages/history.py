@@ -139,11 +139,13 @@ def render(found: HistoryView, links: Links) -> Body:
 
 
 def _board(board: HistoryBoard, found: HistoryView, links: Links) -> Markup:
+    shown = sorted({point.run for each in board.series for point in each.points})
+    places = {run: place for place, run in enumerate(shown)}
     series = [
-        (each.model, [TrendPoint(p.run, p.mean, p.low, p.high, _hint(p, found)) for p in each.points])
+        (each.model, [TrendPoint(places[p.run], p.mean, p.low, p.high, _hint(p, found)) for p in each.points])
         for each in board.series
     ]
-    labels = [run.ref.run_id for run in found.runs]
+    labels = [found.runs[run].ref.run_id for run in shown]
     chart = figure(
         trend_chart(series, labels),
         "Means with 95% intervals over the runs of the experiment, the oldest first.",
@@ -171,10 +173,14 @@ def _range(point: HistoryPoint) -> str:
 
 def _row(number: int, board: HistoryBoard, found: HistoryView, links: Links) -> Markup | None:
     run = found.runs[number]
-    points = [next((p for p in each.points if p.run == number), None) for each in board.series]
-    if not any(points):
+    points = {each.model: next((p for p in each.points if p.run == number), None) for each in board.series}
+    if not any(points.values()):
         return None
-    cells = [h("td", _value(point, run, found, links), class_="number") for point in points]
+    cells = []
+    for model, point in points.items():
+        scorer = board.scorer.partition(" ")[0]
+        address = links.run(run.ref, "samples", task=board.task, model=model, scorer=scorer, status="finished")
+        cells.append(h("td", _value(point, address, run, found, links), class_="number"))
     return h(
         "tr",
         h("td", h("a", run.ref.run_id, href=links.run(run.ref)), h("div", run.description, class_="quiet")),
@@ -186,10 +192,11 @@ def _row(number: int, board: HistoryBoard, found: HistoryView, links: Links) -> 
     )
 
 
-def _value(point: HistoryPoint | None, run: HistoryRun, found: HistoryView, links: Links) -> list[Child]:
+def _value(point: HistoryPoint | None, address: str, run: HistoryRun, found: HistoryView, links: Links) -> list[Child]:
+    """A mean, as a link to the samples behind it, with its interval and the change since the run before."""
     if point is None:
         return []
-    parts: list[Child] = [format_number(point.mean)]
+    parts: list[Child] = [h("a", format_number(point.mean), href=address)]
     if point.low is not None and point.high is not None:
         parts.append(h("div", _range(point), class_="quiet"))
     if point.change is not None and point.since is not None:

@@ -46,6 +46,8 @@ class LeaderboardView(msgspec.Struct, frozen=True):
     runs: list[RunRef]
     is_computing: bool = False
     is_current: bool = True
+    is_live: bool = False
+    """Whether a process works on one of the runs."""
     problem: str = ""
     result: LeaderboardResult | None = None
     """As `holdfast leaderboard --format json`."""
@@ -76,12 +78,14 @@ def load(request: PageRequest) -> LeaderboardView:
 
 def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
     jobs, states, keys, command = list[JobRun](), list[tuple[str, int]](), 0, ""
+    is_live = False
     for ref in view.runs:
         try:
             with request.sources.open(ref) as run:
                 jobs.append(JobRun(run.place, ref.at))
                 states.append((run.uid, run.index.last_n))
                 keys += run.planned_count()
+                is_live |= run.is_live and ref.at is None
                 command = command or run.place.command("leaderboard", *(each.run_id for each in view.runs[1:]))
         except NotFoundError as error:
             return msgspec.structs.replace(view, problem=str(error))
@@ -91,6 +95,7 @@ def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
         view,
         is_computing=found.is_running,
         is_current=found.is_current,
+        is_live=is_live,
         problem=outcome.problem if outcome is not None else "",
         result=outcome.leaderboard if outcome is not None else None,
         command=command,
@@ -113,7 +118,7 @@ def _candidate(each: ListedRun, chosen: Sequence[RunRef]) -> Candidate:
 
 def render(found: LeaderboardView, links: Links) -> Body:
     parts: list[Child] = [h("h1", "Leaderboard"), _choose(found, links), list(_boards(found, links))]
-    seconds = "1" if found.is_computing else "5" if not found.is_current else "0"
+    seconds = "1" if found.is_computing else "5" if found.is_live or not found.is_current else "0"
     return Body("Leaderboard", h("div", parts, id="leaderboard", data_live=seconds), part="leaderboard")
 
 

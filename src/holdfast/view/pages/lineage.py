@@ -90,6 +90,7 @@ def load(request: PageRequest) -> LineageView:
         chosen = None if life is None else _samples(run, life, request.query.get("after", ""))
         live, durability = run.is_live, run.durability()
     forks, parent = _relatives(request.sources, ref, uid, report)
+    forks = forks if ref.at is None else []  # those of a past state are not known
     return LineageView(ref, report, forks, parent, stops, durability, live, chosen)
 
 
@@ -100,7 +101,8 @@ def _relatives(sources: Sources, ref: RunRef, uid: str, report: LineageReport) -
         of = each.summary.parent
         if of is not None and of.get("uid") == uid and found != ref:
             forks.append(found)
-        if above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"]):
+        is_named = above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"])
+        if is_named and above is not None and each.uid in ("", above.get("uid", "")):
             parent = found
     return forks, parent
 
@@ -112,7 +114,8 @@ def _samples(run: ViewedRun, number: int, after: str) -> LifeSamples:
         raise NotFoundError(f"life: there is no process {number}; the run has {len(lives)}")
     life: Life = lives[number - 1]
     last_n = life.last_n or run.index.last_n
-    cursor = (parse_cursor(after) if after else None) or life.begun
+    given = parse_cursor(after) if after else None
+    cursor = given if given is not None and given.n >= life.begun.n else life.begun
     found: list[LifeSample] = []
     behind, scanned = cursor, 0
     with closing(Reader(run.place.journal, cursor=cursor)) as reader:
@@ -166,7 +169,8 @@ def _summary(found: LineageView, links: Links) -> Iterator[Child]:
         items = [h("a", f"{ref.experiment} / {ref.run_id}", href=links.run(ref)) for ref in found.forks]
         yield h("p", "Forks of this run: ", [[", " if number else "", each] for number, each in enumerate(items)])
     yield figure(
-        life_chart(_spans(report.lives)), "When each process worked on the run. A cross is a process that was killed."
+        life_chart(_spans(report.lives)),
+        "When each process worked on the run. A cross is a process that was killed or taken over.",
     )
     yield _table(found, links)
 
@@ -210,7 +214,12 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     at_start = msgspec.structs.replace(ref, at=life.first_n)
     at_end = msgspec.structs.replace(ref, at=life.last_n)
     samples = links.run(ref, "lineage", life=str(life.number)) + "#samples"
-    where = [life.host, f"pid {life.pid}" if life.pid else "", f"holdfast {life.version}" if life.version else ""]
+    where = [
+        life.host,
+        f"pid {life.pid}" if life.pid else "",
+        f"holdfast {life.version}" if life.version else "",
+        f"epoch {life.epoch}" if life.epoch else "",
+    ]
     began = [
         h("div", life.began, " ", h("time", _clock(life.at), datetime=life.at, class_="quiet")),
         h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet"),

@@ -1,6 +1,7 @@
 """The overview of one run: results by cell, failures by cause, cost, speed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,6 @@ from holdfast.report.tables import (
     tokens,
 )
 from holdfast.runs import EvaluationLine, RunSummary
-from holdfast.state import Standing
 from holdfast.stats import Summary
 from holdfast.view.charts import ScatterPoint, figure, scatter_chart
 from holdfast.view.figures import interval_figure
@@ -26,6 +26,7 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
 from holdfast.view.sources import Durability, RunRef, ViewedRun
@@ -43,10 +44,14 @@ class RunView(msgspec.Struct, frozen=True):
     report: RunReport
     durability: Durability
     live: bool
+    rate: float | None
+    """Samples a second: of the process that is running, else over all sessions; None if unknown."""
     seconds_left: float | None
-    """At the speed of the process that is running; None if unknown."""
+    """At that rate; None if no process is running, or the rate is unknown."""
     evaluations: list[EvaluationLine] = []
     """The oldest first."""
+    labels: dict[str, str] = {}
+    """What to call each evaluation, by id."""
     latency: list[Distribution] = []
     processes: int = 0
     """How many worked on the run."""
@@ -60,14 +65,17 @@ def load(request: PageRequest) -> RunView:
     with request.sources.open(ref) as run:
         report = run.report(evaluation)
         summary = run.summary_of(report)
+        rate = samples_per_second(run, summary, report)
         return RunView(
             ref,
             summary,
             report,
             run.durability(),
             run.is_live,
-            _seconds_left(run.standing, summary),
+            rate,
+            summary.unfinished / rate if rate and run.is_live else None,
             run.evaluations(),
+            evaluation_labels(run),
             distributions(run.index.profile),
             len(run.index.lives),
             stops_of(run.index.lives, run.index.last_n),
@@ -86,13 +94,20 @@ def _commands_of(run: ViewedRun, summary: RunSummary) -> Iterator[str]:
         yield place.fork_command()
 
 
-def _seconds_left(standing: Standing, summary: RunSummary) -> float | None:
-    lease = standing.lease
-    if lease is None or not standing.held or lease.at <= lease.began:
+def samples_per_second(run: ViewedRun, summary: RunSummary, report: RunReport) -> float | None:
+    done, lease = summary.finished + summary.failed, run.standing.lease
+    if not run.is_live:
+        return done / report.worked_seconds if done and report.worked_seconds else None
+    if lease is None or lease.at <= lease.began or not run.index.lives:
         return None
-    done = summary.finished + summary.failed
-    speed = done / (lease.at - lease.began) if done else 0.0
-    return summary.unfinished / speed if speed else None
+    own = done - run.index.lives[-1].before.finished  # samples that had failed before are tried again
+    return own / (lease.at - lease.began) if own > 0 else None
+
+
+def _rate_text(rate: float | None) -> str:
+    if rate is None:
+        return ""
+    return f"{rate:,.1f} samples/s" if rate >= 1 else f"{60 * rate:.1f} samples/min"
 
 
 def render(found: RunView, links: Links) -> Body:
@@ -136,6 +151,7 @@ def _facts(found: RunView, links: Links) -> Markup:
             [_counted(found, links, each) for each in ("finished", "failed", "unfinished")]
             + [f" = {summary.planned:,} planned"],
         ),
+        ("rate", _rate_text(found.rate)),
         ("time left", duration(found.seconds_left) if found.seconds_left else "") if found.live else ("", ""),
         ("tokens", tokens(summary.usage)),
         ("cost", cost_text(summary.cost)),
@@ -160,17 +176,21 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
-    is_current = all(each.current == (each.evaluation == report.evaluation) for each in found.evaluations)
     yield h("h2", "Results")
-    yield _evaluations(found, links)
+    if not links.is_static:
+        yield evaluation_choice(
+            found.labels,
+            report.evaluation,
+            lambda each: links.run(found.ref, evaluation=each),
+            {each.evaluation: _scored(each) for each in found.evaluations},
+        )
     yield [h("p", line, class_="warning") for line in partial_lines(report)]
     sentences = [each for each in result_sentences(report) if not each.startswith(_ADVICE)]
     yield [h("p", sentence, class_="sentence") for sentence in sentences]
     if len({cell.model for cell in report.cells}) > 1 and sentences:
-        other = "" if is_current else report.evaluation
-        address = links.run(found.ref, "compare", evaluation=other)
+        address = links.run(found.ref, "compare", evaluation=_other(found))
         yield h("p", h("a", "See whether the models differ", href=address))
-    rows = [row for cell in report.cells for row in _cell_rows(cell, found.ref, links if is_current else None)]
+    rows = [row for cell in report.cells for row in _cell_rows(cell, found, links)]
     columns = ["task", "model", "score", "mean", "interval", "n", "finished", "failed", "unfinished", "cost", "latency"]
     numbers = frozenset(columns[3:])
     yield table(columns, rows, numbers=numbers)
@@ -190,19 +210,14 @@ def _results(found: RunView, links: Links) -> Iterator[Child]:
         yield h("p", line, class_="quiet")
 
 
-def _evaluations(found: RunView, links: Links) -> Markup | None:
-    """A choice of the evaluation whose scores are shown, if there are several."""
-    if len(found.evaluations) < 2:
-        return None
-    items = []
-    for each in found.evaluations:
-        label = f"{each.name or ', '.join(each.scorers)} ({each.evaluation[:8]})"
-        counts = f" {each.counts.scored:,} scores" + (", current" if each.current else "")
-        address = links.run(found.ref, evaluation=each.evaluation)
-        chosen = "true" if each.evaluation == found.report.evaluation else None
-        items.append(h("li", h("a", label, href=address, aria_current=chosen), h("span", counts, class_="quiet")))
-    title = h("span", "Evaluations", class_="quiet")
-    return h("nav", title, h("ul", items), class_="evaluations", aria_label="Evaluations")
+def _scored(each: EvaluationLine) -> str:
+    return counted(each.counts.scored, "score") + (", current" if each.current else "")
+
+
+def _other(found: RunView) -> str:
+    """The evaluation that is shown, if it is not the current one: links keep it."""
+    is_current = all(each.current == (each.evaluation == found.report.evaluation) for each in found.evaluations)
+    return "" if is_current else found.report.evaluation
 
 
 def _costs(report: RunReport) -> Iterator[ScatterPoint]:
@@ -219,20 +234,24 @@ def _costs(report: RunReport) -> Iterator[ScatterPoint]:
             yield ScatterPoint(label, cost, summary.mean, summary.low, summary.high)
 
 
-def _cell_rows(cell: CellReport, ref: RunRef, links: Links | None) -> Iterator[Markup]:
-    """`links`: None for an evaluation that the list of samples does not show."""
+def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Markup]:
+    """Every number is a link to the samples behind it."""
+
+    def link(text: str, **query: str) -> Child:
+        given = {"task": cell.task, "model": cell.model, "evaluation": _other(found), **query}
+        return h("a", text, href=links.run(found.ref, "samples", **given)) if text else ""
+
     named: list[tuple[str, Summary | None, ScorerReport | None]] = [
         (name, summary, scorer) for scorer in cell.scorers for name, summary, _ in scorer_summaries(scorer)
     ]
     for number, (name, summary, scorer) in enumerate(named or [("", None, None)]):
         mean: Child = format_number(summary.mean) if summary is not None else ""
-        if links is not None and scorer is not None:
-            address = links.run(ref, "samples", task=cell.task, model=cell.model, scorer=scorer.scorer)
-            mean = h("a", mean, href=address)
+        if scorer is not None:
+            mean = link(str(mean), scorer=scorer.scorer, status="finished")
         counts = [
-            f"{cell.finished:,}",
-            f"{cell.failed:,}" if cell.failed else "",
-            f"{cell.unfinished:,}" if cell.unfinished else "",
+            link(f"{cell.finished:,}", status="finished"),
+            link(f"{cell.failed:,}" if cell.failed else "", status="failed"),
+            link(f"{cell.unfinished:,}" if cell.unfinished else "", status="unfinished"),
         ]
         latency = duration(cell.seconds / cell.finished) if cell.finished else ""
         values: list[Child] = [
@@ -243,8 +262,8 @@ def _cell_rows(cell: CellReport, ref: RunRef, links: Links | None) -> Iterator[M
             format_interval(summary) if summary is not None else "",
             f"{summary.n:,}" if summary is not None else "",
             *(counts if not number else ["", "", ""]),
-            cost_text(cell.cost) if not number else "",
-            latency if not number else "",
+            link(cost_text(cell.cost), sort="-cost") if not number else "",
+            link(latency, sort="-seconds") if not number else "",
         ]
         yield h("tr", [h("td", value, class_="number" if at > 2 else None) for at, value in enumerate(values)])
 
@@ -260,13 +279,19 @@ def _failures(found: RunView, links: Links) -> Iterator[Child]:
             h("td", each["task"]),
             h("td", each["model"]),
             h("td", h("a", each["kind"], href=links.run(found.ref, "samples", status="failed", kind=each["kind"]))),
-            h("td", f"{each['count']:,}", class_="number"),
+            h("td", _count_of(each, found, links, status="failed", kind=each["kind"]), class_="number"),
             h("td", h("a", each["example"]["key"], href=links.sample(found.ref, each["example"]["key"]))),
             h("td", each["example"]["message"], class_="text"),
         )
         for each in failures
     ]
     yield table(["task", "model", "cause", "count", "example", "message"], rows, numbers=frozenset({"count"}))
+
+
+def _count_of(each: Mapping[str, Any], found: RunView, links: Links, **query: str) -> Markup:
+    """How many samples of a cell have a cause or an anomaly, as a link to them."""
+    address = links.run(found.ref, "samples", task=each["task"], model=each["model"], **query)
+    return h("a", f"{each['count']:,}", href=address)
 
 
 def _lines(title: str, lines: Iterable[str]) -> list[Child]:
@@ -287,7 +312,7 @@ def _anomalies(found: RunView, links: Links) -> list[Child]:
             h("td", each["task"]),
             h("td", each["model"]),
             h("td", h("a", each["kind"], href=links.run(found.ref, "samples", anomaly=each["kind"]))),
-            h("td", f"{each['count']:,}", class_="number"),
+            h("td", _count_of(each, found, links, anomaly=each["kind"]), class_="number"),
             h("td", h("a", each["example"]["key"], href=links.sample(found.ref, each["example"]["key"]))),
             h("td", each["example"]["message"], class_="text"),
         )

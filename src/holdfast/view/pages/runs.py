@@ -34,15 +34,22 @@ class RunList(msgspec.Struct, frozen=True):
     matching: int
     sources: list[str]
     filters: dict[str, str]
+    choices: dict[str, list[str]] = {}
+    """Values that filters can have, of all runs."""
 
 
 def load(request: PageRequest) -> RunList:
     every = request.sources.list()
     filters = {name: request.query.get(name, "") for name in ("q", "status", "experiment", "tag", "sort")}
+    choices = {
+        "status": sorted({each.summary.status for each in every}),
+        "experiment": sorted({each.summary.experiment for each in every if each.summary.experiment}),
+        "tag": sorted({tag for each in every for tag in each.summary.tags}),
+    }
     found = [each for each in every if _matches(each, filters)]
     order = filters["sort"] if filters["sort"] in _SORTS else "newest"
     found.sort(key=_SORTS[order], reverse=order in _DESCENDING)
-    return RunList(found[:_SHOWN_MAX], len(every), len(found), request.sources.names, filters)
+    return RunList(found[:_SHOWN_MAX], len(every), len(found), request.sources.names, filters, choices)
 
 
 def _matches(each: ListedRun, filters: dict[str, str]) -> bool:
@@ -88,10 +95,8 @@ def _filters(found: RunList) -> Markup:
             placeholder="Search runs",
             aria_label="Search runs",
         ),
-        choice("status", found.filters["status"], sorted({each.summary.status for each in found.runs})),
-        choice("experiment", found.filters["experiment"], sorted({each.summary.experiment for each in found.runs})),
-        choice("tag", found.filters["tag"], sorted({tag for each in found.runs for tag in each.summary.tags})),
-        choice("sort", found.filters["sort"], list(_SORTS)),
+        [choice(name, found.filters[name], values) for name, values in found.choices.items()],
+        choice("sort", found.filters["sort"], [name for name in _SORTS if name != "newest"]),
         h("button", "Apply"),
         class_="filters",
         method="get",

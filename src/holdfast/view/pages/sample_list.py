@@ -13,8 +13,10 @@ from holdfast.view.layout import badge
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body
-from holdfast.view.pages.samples import COLUMNS, LIMIT, SampleList
-from holdfast.view.table import COLUMN_PREFIX, LOOKED_MAX, SORTS, SampleLine
+from holdfast.view.pages.evaluations import evaluation_choice
+from holdfast.view.pages.list_state import encode_list
+from holdfast.view.pages.samples import COLUMNS, SampleList
+from holdfast.view.table import COLUMN_PREFIX, LOOKED_MAX, SCORE_PREFIX, SORTS, SampleLine
 
 _NUMBERS = frozenset(
     {"repeat", "attempts", "input_tokens", "output_tokens", "tokens", "seconds", "cost", "record", "score"}
@@ -31,12 +33,22 @@ _RANGES = (
     ("cost", "cost in dollars"),
     ("score", "score of the scorer"),
 )
+_CLASSES = {
+    **dict.fromkeys(("task", "model", "sample"), "name"),
+    **dict.fromkeys(("input", "answer", "failure"), "text"),
+    "target": "text short",
+}
 _POLL_SECONDS = 2
 
 
 def render(found: SampleList, links: Links) -> Body:
     parts = [
         h("h1", "Samples"),
+        evaluation_choice(
+            found.choices.evaluations,
+            found.evaluation,
+            lambda each: _with_evaluation(found, links, each),
+        ),
         _filters(found, links),
         h("section", _results(found, links), id="samples", data_live=True, aria_live="off"),
     ]
@@ -53,14 +65,14 @@ def render(found: SampleList, links: Links) -> Body:
 
 def _address(found: SampleList, links: Links, **changes: str) -> str:
     """This page with changes; an empty value takes something away. Without a cursor it is the first page."""
-    query = {
-        **found.filters,
-        "sort": found.sort,
-        "columns": found.chosen,
-        "limit": str(found.limit) if found.limit != LIMIT else "",
-        **changes,
-    }
-    return links.run(found.ref, "samples", **query)
+    return links.run(found.ref, "samples", **{**found.state, **changes})
+
+
+def _with_evaluation(found: SampleList, links: Links, evaluation: str) -> str:
+    """This list with the scores of another evaluation, which may have other scorers."""
+    of_scores = {name: "" for name in found.filters if name.startswith("score") or name == "label"}
+    of_scores |= {"sort": ""} if found.sort.removeprefix("-").startswith(SCORE_PREFIX) else {}
+    return _address(found, links, evaluation=evaluation, **of_scores)
 
 
 # The form.
@@ -100,11 +112,12 @@ def _cleared(found: SampleList, links: Links) -> str:
 
 def _hidden(found: SampleList) -> dict[str, str]:
     """What the form keeps as it is."""
-    shown = {name for name in found.filters if name.startswith(COLUMN_PREFIX) or name in ("cause", "label")}
-    kept = {name: found.filters[name] for name in shown}
-    kept |= {"sort": found.sort, "columns": found.chosen, "uid": found.ref.uid}
-    kept["at"] = "" if found.ref.at is None else str(found.ref.at)
-    kept["limit"] = str(found.limit) if found.limit != LIMIT else ""
+    kept = {
+        name: value
+        for name, value in found.state.items()
+        if name not in found.filters or name.startswith(COLUMN_PREFIX) or name in ("cause", "label")
+    }
+    kept |= {"uid": found.ref.uid, "at": "" if found.ref.at is None else str(found.ref.at)}
     return {name: value for name, value in kept.items() if value}
 
 
@@ -160,18 +173,19 @@ def _more(found: SampleList) -> Markup:
 
 
 def _chosen(found: SampleList, links: Links) -> Markup | None:
-    """Filters that no field shows, each with a link that takes it away."""
+    """Filters that no field shows, each with a link that takes it away, and columns that could be indexed."""
     marks = []
+    needed = dict.fromkeys([*found.filters, found.sort.removeprefix("-")])
     for name, value in found.filters.items():
         if name.startswith(COLUMN_PREFIX) or name in ("cause", "label"):
             text = "one cause" if name == "cause" else f"{name} = {value}"
             away = h("a", "remove", href=_address(found, links, **{name: ""}), aria_label=f"without {text}")
             marks.append(h("span", text, " ", away, class_="tag"))
+    for name in needed if found.progress.planned > LOOKED_MAX and not links.is_static else ():
         column = name.removeprefix(COLUMN_PREFIX)
-        is_large = found.progress.planned > LOOKED_MAX and not links.is_static
-        if name.startswith(COLUMN_PREFIX) and column not in found.choices.indexed and is_large:
+        if name.startswith(COLUMN_PREFIX) and column not in found.choices.indexed:
             address = _address(found, links, index=column)
-            marks.append(h("a", f"Index {column} to search all samples", href=address))
+            marks.append(h("a", f"Index {column} to search and sort all samples", href=address))
     return h("p", marks) if marks else None
 
 
@@ -245,7 +259,8 @@ def _heads(found: SampleList, links: Links) -> Iterator[Markup]:
         if name == "scores":
             yield from (_head(found, links, scorer, f"score:{scorer}") for scorer in found.choices.scorers)
         else:
-            yield _head(found, links, _TITLES.get(name, name), name if name in SORTS else "", name in _NUMBERS)
+            is_sorted = name in SORTS or name.startswith(COLUMN_PREFIX)
+            yield _head(found, links, _TITLES.get(name, name), name if is_sorted else "", name in _NUMBERS)
 
 
 def _head(found: SampleList, links: Links, title: str, sort: str, is_number: bool = True) -> Markup:
@@ -266,17 +281,18 @@ def _row(found: SampleList, links: Links, sample: SampleLine) -> Markup:
             cells += [h("td", _score(sample, scorer), class_="number") for scorer in found.choices.scorers]
         elif name.startswith(COLUMN_PREFIX):
             value = sample.row.get(name.removeprefix(COLUMN_PREFIX))
-            cells.append(h("td", _clipped(value_text(value) or ""), class_="text"))
+            cells.append(h("td", _clipped(value_text(value) or ""), class_="text short"))
         else:
-            is_text = name in ("input", "target", "answer", "failure")
-            class_ = "number" if name in _NUMBERS else "text" if is_text else None
+            class_ = "number" if name in _NUMBERS else _CLASSES.get(name)
             cells.append(h("td", _cell(found, links, sample, name), class_=class_))
     return h("tr", cells)
 
 
 def _cell(found: SampleList, links: Links, sample: SampleLine, name: str) -> Child:
     if name == "sample":
-        return h("a", sample.sample_id, href=links.sample(found.ref, sample.key), title=sample.key)
+        evaluation, listed = found.state["evaluation"], encode_list(found.state)
+        address = links.sample(found.ref, sample.key, evaluation=evaluation, list=listed)
+        return h("a", sample.sample_id, href=address, title=sample.key)
     if name in ("task", "model", "repeat"):
         return str(getattr(sample, name))
     if name == "status":

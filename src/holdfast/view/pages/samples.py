@@ -1,18 +1,22 @@
 """The samples of a run: paged by key, sorted, filtered, searched. The data of the page; `sample_list` shows it."""
 
 import contextlib
-from collections.abc import Sequence
+import itertools
+import sqlite3
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.plan import RowLookup
+from holdfast.plan import DataRow, RowLookup, data_path, read_lines
 from holdfast.records import MARKS
 from holdfast.report import StoredSpec
 from holdfast.score import KINDS
 from holdfast.spec import nearest
 from holdfast.state import stored_reducing
-from holdfast.view.page import PageRequest
+from holdfast.view.page import PageRequest, parse_number
+from holdfast.view.pages.evaluations import evaluation_labels
+from holdfast.view.pages.list_state import decode_list
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.table import (
     COLUMN_PREFIX,
@@ -23,6 +27,7 @@ from holdfast.view.table import (
     SampleQuery,
     SampleTable,
     TableProgress,
+    find_neighbours,
     find_samples,
     is_damage,
     parse_filter,
@@ -51,6 +56,8 @@ COLUMNS = (
 )
 """Columns to choose from, in the order in which they are shown; besides these, columns of the row as `row.NAME`."""
 LIMIT = 100
+_LOOKED_ROWS = 1000
+"""Rows of each task in which a column to be indexed must appear."""
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -65,6 +72,8 @@ class Choices(msgspec.Struct, frozen=True):
     """Of the first rows."""
     indexed: list[str]
     """Columns of the rows that are indexed, or will be."""
+    evaluations: dict[str, str] = {}
+    """What to call each, by id."""
 
 
 class SampleList(msgspec.Struct, frozen=True):
@@ -87,6 +96,10 @@ class SampleList(msgspec.Struct, frozen=True):
     chosen: str
     """The columns as the address gives them; empty for the default."""
     limit: int
+    evaluation: str
+    """The id of the evaluation whose scores are listed."""
+    is_current: bool
+    """Whether that is the current one, which addresses do not name."""
     is_first: bool
     """Whether the page has no cursor."""
     choices: Choices
@@ -94,10 +107,21 @@ class SampleList(msgspec.Struct, frozen=True):
     durability: Durability
     live: bool
 
+    @property
+    def state(self) -> dict[str, str]:
+        """What an address says of this list, besides the page."""
+        return {
+            **self.filters,
+            "sort": self.sort,
+            "columns": self.chosen,
+            "limit": str(self.limit) if self.limit != LIMIT else "",
+            "evaluation": "" if self.is_current else self.evaluation,
+        }
+
 
 def load(request: PageRequest) -> SampleList:
     with request.sources.open(request.run) as run:
-        table = request.sources.tables.of(run)
+        table = request.sources.tables.of(run, run.find_evaluation(request.query.get("evaluation", "")))
         try:
             return _load(request, run, table)
         except FAILURES as error:
@@ -106,7 +130,26 @@ def load(request: PageRequest) -> SampleList:
             if not is_damage(error):
                 raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
             table.file.discard()
-        return _load(request, run, table)
+        try:
+            return _load(request, run, table)
+        except sqlite3.Error as error:
+            raise UnreadableTableError(f"the list of samples cannot be read: {error}") from error
+
+
+def listed_neighbours(request: PageRequest, run: ViewedRun, o: int) -> tuple[str, str] | None:
+    """The keys before and after a sample in the list that its address has in `list`; None if that cannot be read."""
+    given = decode_list(request.query.get("list", ""))
+    query, other = parse_query(given), run.find_evaluation(request.query.get("evaluation", ""))
+    table = request.sources.tables.of(run, other)
+    try:
+        with contextlib.closing(table.file.connect()) as connection:
+            table.update(request.sources, request.run, run)
+            facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
+            return find_neighbours(connection, table, facts, query, o)
+    except UsageError:
+        raise
+    except (HoldfastError, OSError, *FAILURES):  # a damaged plan, no space: the sample itself can be shown
+        return None
 
 
 class UnreadableTableError(HoldfastError):
@@ -114,7 +157,7 @@ class UnreadableTableError(HoldfastError):
 
 
 def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleList:
-    query = _parse_query(request, run)
+    query, other = parse_query(request.query), run.find_evaluation(request.query.get("evaluation", ""))
     if run.damage:
         run.damage_report.require_plan()
     with contextlib.closing(table.file.connect()) as connection:
@@ -122,6 +165,7 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
             table.want_search(connection)
         column = request.query.get("index", "").removeprefix(COLUMN_PREFIX)
         if column:
+            _require_column(run, column)
             table.want_column(connection, column)
         table.update(request.sources, request.run, run)
         facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
@@ -144,6 +188,8 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
         _shown_columns(request, run, list(names.scorers)),
         request.query.get("columns", ""),
         query.limit,
+        other or run.index.story.evaluation,
+        not other,
         not (query.after or query.before),
         Choices(
             list(dict.fromkeys(cell.task for cell in facts.cells)),
@@ -153,6 +199,7 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
             [*MARKS, *KINDS],
             _row_columns(run),
             indexed,
+            evaluation_labels(run),
         ),
         run.status(),
         run.durability(),
@@ -160,15 +207,15 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
     )
 
 
-def _parse_query(request: PageRequest, run: ViewedRun) -> SampleQuery:
-    given = request.query
+def parse_query(given: Mapping[str, str]) -> SampleQuery:
+    """The list that the query of an address selects. UsageError if a value cannot be understood."""
     chosen = [name for name in given.get("columns", "").split(",") if name.startswith(COLUMN_PREFIX)]
     return SampleQuery(
         parse_filter(given),
         given.get("sort", ""),
         given.get("after", ""),
         given.get("before", ""),
-        min(request.number("limit") or LIMIT, LIMIT_MAX),
+        min(parse_number(given, "limit") or LIMIT, LIMIT_MAX),
         tuple(name.removeprefix(COLUMN_PREFIX) for name in dict.fromkeys(chosen)),
     )
 
@@ -195,6 +242,19 @@ def _shown_columns(request: PageRequest, run: ViewedRun, scorers: Sequence[str])
     }
     always = {"sample", "status", "input", "target", "answer", "tokens", "seconds"}
     return [name for name in COLUMNS if name in always or shown.get(name)]
+
+
+def _require_column(run: ViewedRun, name: str) -> None:
+    """UsageError if no row near the beginning has the column: only a few can be indexed, and none is removed."""
+    known = set(_row_columns(run))
+    if name not in known and run.holds_data():
+        with contextlib.suppress(HoldfastError, OSError, ValueError):
+            for cell in {cell.task: cell for cell in run.index.story.cells if cell.count}.values():
+                lines = read_lines(data_path(run.place.folder, cell.rows_block), cell.data_at)
+                for line in itertools.islice(lines, _LOOKED_ROWS):
+                    known |= (msgspec.json.decode(line, type=DataRow).row or {}).keys()
+    if name not in known:
+        raise UsageError(f"index: no row has a column {name[:40]!r}{nearest(name, known)}")
 
 
 def _row_columns(run: ViewedRun) -> list[str]:

@@ -159,6 +159,8 @@
   }
 
   function goUp() {
+    const list = document.querySelector("a[rel=up]");
+    if (list) return list.click();
     const above = Array.from(document.querySelectorAll(".crumbs a")).filter(function (link) {
       return link.pathname !== location.pathname;
     });

@@ -6,7 +6,7 @@ Everything is derived from the run and can be deleted at any time.
 """
 
 from holdfast.view.table.file import FAILURES, is_damage
-from holdfast.view.table.filters import COLUMN_PREFIX, SORTS, SampleFilter, parse_filter
+from holdfast.view.table.filters import COLUMN_PREFIX, SCORE_PREFIX, SORTS, SampleFilter, parse_filter
 from holdfast.view.table.lines import RunFacts, SampleLine, read_names
 from holdfast.view.table.queries import (
     LIMIT_MAX,
@@ -15,6 +15,7 @@ from holdfast.view.table.queries import (
     FoundSamples,
     SampleQuery,
     count_causes,
+    find_neighbours,
     find_samples,
 )
 from holdfast.view.table.upkeep import SampleTable, SampleTables, TableProgress
@@ -24,6 +25,7 @@ __all__ = [
     "FAILURES",
     "LIMIT_MAX",
     "LOOKED_MAX",
+    "SCORE_PREFIX",
     "SORTS",
     "CauseCount",
     "FoundSamples",
@@ -35,6 +37,7 @@ __all__ = [
     "SampleTables",
     "TableProgress",
     "count_causes",
+    "find_neighbours",
     "find_samples",
     "is_damage",
     "parse_filter",

@@ -10,6 +10,7 @@ A crash leaves a consistent database: every page of samples is one transaction.
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import sqlite3
@@ -17,13 +18,14 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import msgspec
 
 from holdfast.files import open_or_create, read_own_file, replace_file
 from holdfast.state import IDENTITY, IN_USE, TEMPORARY_SUFFIX, Identity, entry_path, make_room, mark_used
 
-VERSION = 1
+VERSION = 2
 """Of the schema and of what rows mean. Raise it with every change: tables of other versions are made again."""
 DATABASE = "samples.db"
 WRITER = "writer"
@@ -36,10 +38,9 @@ _DAMAGED = frozenset(
         sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_CONSTRAINT,
         sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_ERROR,
     }
 )
-"""Result codes that a correct database never gives: all of our statements fit the schema."""
+"""Result codes that a correct database never gives. SQLITE_ERROR, a wrong statement, is none: the schema is checked."""
 GENERATIONS = 1 << 10
 """Versions of one sample's words: its number in `words` is its ordinal times this, plus its generation."""
 _SCHEMA = """
@@ -60,7 +61,7 @@ CREATE TABLE scores (
 ) WITHOUT ROWID;
 CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT, name TEXT, x INTEGER, UNIQUE (kind, name));
 CREATE TABLE causes (id INTEGER PRIMARY KEY, kind TEXT, message TEXT, x INTEGER);
-CREATE TABLE row_values (c INTEGER, o INTEGER, value TEXT, PRIMARY KEY (c, o)) WITHOUT ROWID;
+CREATE TABLE row_values (c INTEGER, o INTEGER, value TEXT, rank, PRIMARY KEY (c, o)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
     text, content='', detail=none, columnsize=0, tokenize='unicode61 remove_diacritics 2'
 );
@@ -71,7 +72,10 @@ CREATE INDEX by_wrong ON samples (o) WHERE wrong = 1;
 CREATE INDEX by_number ON scores (s, number, o);
 CREATE INDEX by_failure ON scores (s, cause, o) WHERE cause <> 0;
 CREATE INDEX by_value ON row_values (c, value, o);
+CREATE INDEX by_rank ON row_values (c, rank, o);
 """
+_SCHEMA_QUERY = "SELECT name, sql FROM sqlite_schema"
+_SORT = "sort_"
 _OF_FILTERS = ("status", "kind", "cause", "attempts", "tokens", "output", "seconds", "dollars", "flags", "wrong")
 
 
@@ -95,19 +99,41 @@ def sort_index(column: str) -> tuple[str, str]:
     need, so that a filtered page is found without reading rows.
     """
     others = ", ".join(name for name in _OF_FILTERS if name != column)
-    name = f"sort_{column}"
+    name = f"{_SORT}{column}"
     return name, f"CREATE INDEX IF NOT EXISTS {name} ON samples ({column}, o, {others})"
+
+
+def _make_schema(connection: sqlite3.Connection) -> None:
+    for statement in filter(str.strip, _SCHEMA.split(";\n")):
+        connection.execute(statement)
+
+
+@functools.cache
+def _expected_schema() -> dict[str, str]:
+    """The name and the statement of everything in a table, with all sort indexes."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        _make_schema(connection)
+        for column in _OF_FILTERS:
+            connection.execute(sort_index(column)[1])
+        return dict(connection.execute(_SCHEMA_QUERY))
 
 
 class TableFile:
     """The table of one run. Thread-safe: each caller has its own connection."""
 
-    def __init__(self, identity: Identity | None) -> None:
-        """`identity`: of the run; None for a table that only this process uses, and that disappears with it."""
+    def __init__(self, identity: Identity | None, evaluation: str = "") -> None:
+        """`identity`: of the run; None for a table that only this process uses, and that disappears with it.
+        `evaluation`: an id, for a table with the scores of another evaluation than the current one.
+        """
         self._identity = identity
-        path = entry_path(KIND, identity.name if identity else f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+        self._evaluation = evaluation
+        name = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        if identity is not None:
+            name = f"{identity.name}-{blake2b(evaluation.encode()).hexdigest()[:16]}" if evaluation else identity.name
+        path = entry_path(KIND, name)
         self._is_kept = identity is not None and path is not None
-        self.folder = path or os.path.join(tempfile.mkdtemp(prefix="holdfast-view-"), KIND)
+        self._temporary = "" if path else tempfile.mkdtemp(prefix="holdfast-view-")
+        self.folder = path or os.path.join(self._temporary, KIND)
         self._held: int | None = None
         self._lock = threading.RLock()
 
@@ -147,15 +173,19 @@ class TableFile:
         owner = connection.execute("SELECT value FROM about WHERE name = 'identity'").fetchone()
         if owner is None or owner[0] != self._owner():
             raise DamagedTableError("it belongs to another run")
+        schema = dict(connection.execute(_SCHEMA_QUERY))
+        expected = _expected_schema()
+        missing = [name for name in expected if name not in schema and not name.startswith(_SORT)]
+        if missing or any(expected.get(name) != text for name, text in schema.items()):
+            raise DamagedTableError("its schema is not the one that was made")
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        for statement in filter(str.strip, _SCHEMA.split(";\n")):
-            connection.execute(statement)
+        _make_schema(connection)
         connection.execute("INSERT INTO about VALUES ('identity', ?), ('changes', 0)", (self._owner(),))
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _owner(self) -> str:
-        return msgspec.json.encode(self._identity).decode()
+        return msgspec.json.encode((self._identity, self._evaluation)).decode()
 
     def _hold(self) -> None:
         """Make the folder if it is missing, and hold the lock that keeps it. Another process may have replaced it."""
@@ -219,7 +249,7 @@ class TableFile:
     def close(self) -> None:
         self._release()
         if not self._is_kept:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self._temporary or self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

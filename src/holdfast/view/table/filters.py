@@ -26,6 +26,8 @@ SORTS = {
 SCORES = ("right", "wrong", "failed", "none")
 """What a score can be asked to be, besides a range: 1, 0, a failure of the scorer, or no score."""
 _RANGES = {"seconds": "seconds", "tokens": "tokens", "cost": "dollars"}
+_NEVER = "samples.o < 0"
+"""No sample. Not a constant: SQLite would remove it, and with it the use of an index that the query names."""
 _TEXTS = ("q", "status", "task", "model", "kind", "cause", "anomaly", "scorer", "score", "label")
 
 
@@ -216,22 +218,27 @@ def _anomaly(kind: str, across: Across) -> Condition:
     """Slow and identical answers are those of whole cells: see `report.Anomalies`."""
     if kind not in ("slow", "identical"):
         return Condition("samples.flags <> 0 AND samples.flags & ?", (FLAGS[kind],))
-    parts, values = [], list[Any]()
+    parts = []
     for each in across.cells:
-        first, end = each.cell.first, each.cell.first + each.cell.count
         if kind == "slow" and each.slow is not None:
             # The first comparison spares most rows the call of a Python function.
-            part = "samples.status = 1 AND samples.seconds > ? AND bucket_of(samples.seconds) > ?"
-            values += (first, end, middle_of(max(each.slow.bucket, 1)) * 0.9, each.slow.bucket)
+            least, bucket = middle_of(max(each.slow.bucket, 1)) * 0.9, each.slow.bucket
+            part = f"samples.status = 1 AND samples.seconds > {least!r} AND bucket_of(samples.seconds) > {bucket:d}"
         elif kind == "identical" and each.identical is not None:
-            part = "samples.flags <> 0 AND samples.flags & ?"
-            values += (first, end, LONG_EQUAL if each.identical.long else FLAGS[kind])
+            part = f"samples.flags & {LONG_EQUAL if each.identical.long else FLAGS[kind]:d}"
         else:
             continue
-        parts.append(f"samples.o >= ? AND samples.o < ? AND {part}")
-    found = Condition(" OR ".join(f"({part})" for part in parts) or "0", tuple(values))
-    prefix = "samples.flags <> 0 AND " if kind == "identical" else ""
-    return Condition(f"{prefix}({found.sql})", found.values)
+        first, end = each.cell.first, each.cell.first + each.cell.count
+        parts.append(f"(samples.o >= {first:d} AND samples.o < {end:d} AND {part})")
+    return Condition(f"{'samples.flags <> 0 AND ' if kind == 'identical' else ''}{any_of(parts)}")
+
+
+def any_of(parts: Sequence[str]) -> str:
+    """Conditions joined with OR, as a balanced tree: SQLite limits the depth, and a run can have thousands of cells."""
+    if len(parts) < 2:
+        return parts[0] if parts else _NEVER
+    middle = len(parts) // 2
+    return f"({any_of(parts[:middle])} OR {any_of(parts[middle:])})"
 
 
 def _score_set(wanted: SampleFilter, names: TableNames) -> Iterator[MemberSet]:

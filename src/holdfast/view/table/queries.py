@@ -7,6 +7,7 @@ result says so.
 """
 
 import base64
+import contextlib
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +20,18 @@ from holdfast.records import bucket_of
 from holdfast.spec import nearest
 from holdfast.view.table.file import GENERATIONS, sort_index
 from holdfast.view.table.filters import (
+    COLUMN_PREFIX,
     SCORE_PREFIX,
     SORTS,
     Condition,
     MemberSet,
     SampleFilter,
+    any_of,
     make_conditions,
 )
 from holdfast.view.table.lines import LineReader, RunFacts, SampleLine, read_names
 from holdfast.view.table.upkeep import SampleTable
-from holdfast.view.table.words import EXCERPT, column_text, match_expression, search_words
+from holdfast.view.table.words import EXCERPT, column_rank, column_text, match_expression, search_words
 from holdfast.view.table.writer import STATUSES, verified
 
 LOOKED_MAX = 10_000
@@ -45,7 +48,7 @@ class SampleQuery(msgspec.Struct, frozen=True):
 
     filter: SampleFilter = SampleFilter()
     sort: str = ""
-    """A name of SORTS or `score:NAME`, with `-` in front for the greatest first; empty for plan order."""
+    """A name of SORTS, `score:NAME` or `row.NAME`, with `-` in front for the greatest first; empty for plan order."""
     after: str = ""
     before: str = ""
     limit: int = 100
@@ -79,11 +82,29 @@ class CauseCount(msgspec.Struct, frozen=True):
 
 def find_samples(connection: sqlite3.Connection, table: SampleTable, run: RunFacts, query: SampleQuery) -> FoundSamples:
     """One page. UsageError if the query names something that does not exist."""
+    with _searching(connection, table, run, query) as search:
+        return search.page()
+
+
+def find_neighbours(
+    connection: sqlite3.Connection, table: SampleTable, run: RunFacts, query: SampleQuery, o: int
+) -> tuple[str, str]:
+    """The keys before and after a sample in the list that a query selects; empty if there is none. The sample itself
+    need not match any more.
+    """
+    with _searching(connection, table, run, query) as search:
+        return search.neighbours(o)
+
+
+@contextlib.contextmanager
+def _searching(
+    connection: sqlite3.Connection, table: SampleTable, run: RunFacts, query: SampleQuery
+) -> Iterator["_Search"]:
     connection.create_function("bucket_of", 1, bucket_of, deterministic=True)
     connection.execute("BEGIN")  # everything on a page is of one state
     search = _Search(connection, table, run, query)
     try:
-        return search.page()
+        yield search
     finally:
         search.close()
         connection.execute("ROLLBACK")
@@ -99,7 +120,7 @@ def decode_cursor(text: str) -> Place | None:
         return None
     try:
         content = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        value, o = msgspec.json.decode(content, type=tuple[float | None, int])
+        value, o = msgspec.json.decode(content, type=tuple[float | str | None, int])
     except (ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"{text[:40]!r} is not a cursor: open the page without it") from error
     if not 0 <= o < 1 << 50:
@@ -116,6 +137,13 @@ class _Order(NamedTuple):
     source: str = ""
     """The table and index that have the rows in this order; empty for plan order."""
     having: Condition = Condition("1")
+    lookup: Condition = Condition("")
+    """The SQL of the sort value of a row of `samples`, if `value` is a column of another table."""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether cursors have a sort value: not in plan order."""
+        return self.value != "NULL"
 
 
 _Test = Callable[[Sequence[int]], set[int]]
@@ -137,28 +165,36 @@ class _Search:
         self._sorted_only = Condition("1")
         """What holds for rows that have a sort value."""
         self._found = make_conditions(query.filter, run.cells, self._names, run.across)
+        self._is_selective = False
+        """Whether conditions begin with few rows."""
+        self._unindexed: list[Place] | None = None
+        """All places of an order that no index has."""
+        self._counted: tuple[int, bool] | None = None
+        """How many matches there are, if that is known."""
 
     def close(self) -> None:
         self._lines.close()
 
     def page(self) -> FoundSamples:
         query, limit = self._query, min(max(self._query.limit, 1), LIMIT_MAX)
-        self._add_search()
-        self._add_columns()
-        is_selective = bool(self._found.sets or self._found.by)
-        order = self._order()
+        order = self._prepare()
         is_backward = bool(query.before)
         start = decode_cursor(query.before if is_backward else query.after)
-        if start is not None and (start[0] is None) != (order.source == ""):
-            start = (None, start[1]) if not order.source else None  # of another order: begin where that makes sense
-        stream = self._stream(order, start, is_backward, is_selective)
+        if start is not None and (start[0] is None) == order.has_values:
+            start = None if order.has_values else (None, start[1])  # of another order: begin where that makes sense
+        stream = self._stream(order, start, is_backward)
         places, end = self._take(stream, limit)
+        if self._tests and end is not None and len(places) < limit:
+            self._notes.append(
+                f"No index has what this filter needs: {LOOKED_MAX:,} samples were looked through for this page. "
+                "The next page looks further."
+            )
         if is_backward:
             places.reverse()
             before, after = end, places[-1] if places else start
         else:
             before, after = (places[0] if places else start) if start is not None else None, end
-        is_all = start is None and end is None
+        is_all = start is None and end is None and self._counted is None
         total, exact = (len(places), True) if is_all else self._count()
         return FoundSamples(
             [*self._lines.read([o for _, o in places], query.columns)],
@@ -169,6 +205,32 @@ class _Search:
             self._notes,
         )
 
+    def neighbours(self, o: int) -> tuple[str, str]:
+        """The keys before and after a sample."""
+        order = self._prepare()
+        place, found = self._place_of(o, order), []
+        for is_backward in (True, False) if place is not None else ():
+            beside, _ = self._take(self._stream(order, place, is_backward), 1)
+            found += [line.key for line in self._lines.read([each for _, each in beside], ())] or [""]
+        return (found[0], found[1]) if found else ("", "")
+
+    def _place_of(self, o: int, order: _Order) -> Place | None:
+        """Where a sample is, or would be, in the order of the list; None if it has no place in it."""
+        if self._unindexed is not None:
+            return next((each for each in self._unindexed if each[1] == o), None)
+        if not order.source:
+            return None, o
+        value = order.lookup if order.lookup.sql else Condition(order.value)
+        found = self._database.execute(f"SELECT {value.sql} FROM samples WHERE samples.o = ?", (*value.values, o))
+        row = found.fetchone()
+        return None if row is None or row[0] is None else (row[0], o)
+
+    def _prepare(self) -> _Order:
+        self._add_search()
+        self._add_columns()
+        self._is_selective = bool(self._found.sets or self._found.by)
+        return self._order()
+
     # Conditions that depend on what the table holds.
 
     def _add_search(self) -> None:
@@ -177,12 +239,23 @@ class _Search:
             return
         words = search_words(text)
         unsearched = self._database.execute("SELECT count(*) FROM pages WHERE searched = 0").fetchone()[0]
-        if words and not unsearched:
+        if words and not unsearched and self._can_match(words):
             self._found.sets.insert(0, _word_set(words))
             return
         reason = "The words of the samples are not indexed yet" if unsearched else "This is no word"
         self._notes.append(f"{reason}: the search covers the first {EXCERPT} characters of each text.")
         self._tests.append(lambda ordinals: self._having_text(ordinals, words or [text]))
+
+    def _can_match(self, words: Sequence[str]) -> bool:
+        """Whether each word is one for SQLite too, which knows fewer scripts: it refuses the others as phrases."""
+        try:
+            query = "SELECT rowid FROM words WHERE words MATCH ? LIMIT 1"
+            self._database.execute(query, (match_expression(list(words)),)).fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            return False
+        return True
 
     def _add_columns(self) -> None:
         for name, value in self._query.filter.row.items():
@@ -220,6 +293,8 @@ class _Search:
             return _Order(is_descending=is_descending)
         if name.startswith(SCORE_PREFIX):
             return self._score_order(name.removeprefix(SCORE_PREFIX), is_descending)
+        if name.startswith(COLUMN_PREFIX):
+            return self._column_order(name.removeprefix(COLUMN_PREFIX), is_descending)
         column = SORTS.get(name)
         if column is None:
             raise UsageError(f"sort: {name[:40]!r} is not known{nearest(name, set(SORTS))}")
@@ -240,41 +315,72 @@ class _Search:
         having = Condition("scores.s = ? AND scores.number IS NOT NULL", (number,))
         source = "scores INDEXED BY by_number CROSS JOIN samples ON samples.o = scores.o"
         self._sorted_only = Condition(f"EXISTS ({inner})", (number,))
-        return _Order("scores.number", "scores.o", is_descending, source, having)
+        lookup = "(SELECT own.number FROM scores AS own WHERE own.s = ? AND own.o = samples.o)"
+        return _Order("scores.number", "scores.o", is_descending, source, having, Condition(lookup, (number,)))
 
-    def _stream(
-        self, order: _Order, start: Place | None, is_backward: bool, is_selective: bool
-    ) -> Iterator[Sequence[Place]]:
+    def _column_order(self, name: str, is_descending: bool) -> _Order:
+        number = self._names.columns.get(name)
+        if number is None:
+            self._sort_by_rows(name)
+            return _Order("rank", is_descending=is_descending)
+        self._notes.append(f"Only samples whose row has a value of {name[:40]} are listed.")
+        having = Condition("row_values.c = ?", (number,))
+        source = "row_values INDEXED BY by_rank CROSS JOIN samples ON samples.o = row_values.o"
+        found = "FROM row_values AS own WHERE own.c = ? AND own.o = samples.o"
+        self._sorted_only = Condition(f"EXISTS (SELECT 1 {found})", (number,))
+        lookup = Condition(f"(SELECT own.rank {found})", (number,))
+        return _Order("row_values.rank", "row_values.o", is_descending, source, having, lookup)
+
+    def _sort_by_rows(self, name: str) -> None:
+        """Sort by a column that is not indexed: reads the rows of the first matches, in plan order."""
+        places, end = self._take(self._planned(None, is_down=False, size=_BATCH), LOOKED_MAX)
+        if end is not None:
+            self._notes.append(
+                f"The column {name[:40]} is not indexed: only the first {len(places):,} matches, in plan order, are "
+                "sorted."
+            )
+        ranks, found = dict[int, float | str | None](), list[Place]()
+        ordinals = [o for _, o in places]
+        for first in range(0, len(ordinals), _BATCH):
+            for o, row_at in self._lines.row_offsets(ordinals[first : first + _BATCH]).items():
+                if row_at not in ranks:  # repeats and models share a row
+                    value = self._lines.row(o, row_at).get(name)
+                    ranks[row_at] = None if value is None else column_rank(value)
+                if (rank := ranks[row_at]) is not None:
+                    found.append((rank, o))
+        if len(found) < len(places):
+            self._notes.append(f"Only samples whose row has a value of {name[:40]} are listed.")
+        self._unindexed = sorted(found, key=_sort_key)
+        self._tests.clear()  # they have been done
+        self._counted = (len(found), end is None)
+
+    def _stream(self, order: _Order, start: Place | None, is_backward: bool) -> Iterator[Sequence[Place]]:
         """Places behind `start`, in batches, in the direction of reading."""
         is_down = order.is_descending != is_backward
+        if self._unindexed is not None:
+            return iter([_behind(self._unindexed, start, is_down)])
         if not order.source:
-            return self._planned(start, is_down)
-        if is_selective:
-            value = order.value
-            if value == "scores.number":
-                value = "(SELECT own.number FROM scores AS own WHERE own.s = ? AND own.o = samples.o)"
-            matches = self._matches(value, order.having.values if value != order.value else ())
+            return self._planned(start, is_down, self._batch())
+        if self._is_selective:
+            matches = self._matches(order.lookup if order.lookup.sql else Condition(order.value))
             has_words = bool(self._found.sets) and self._found.sets[0].scale > 1
             if len(matches) <= LOOKED_MAX or has_words:
                 if len(matches) > LOOKED_MAX:
                     self._notes.append(f"Only the first {LOOKED_MAX:,} matches, in plan order, are sorted.")
-                matches.sort(reverse=is_down)
-                if start is not None:
-                    matches = [each for each in matches if (each < start if is_down else each > start)]
-                return iter([matches])
+                return iter([_behind(matches, start, is_down)])
         return self._sorted(order, start, is_down)
 
-    def _matches(self, value: str, values: Sequence[Any]) -> list[Place]:
+    def _matches(self, value: Condition) -> list[Place]:
         """The first matches in plan order, one more than are sorted."""
         source, o, scale, conditions = self._drive()
         ranges = self._found.ranges
         if ranges is not None:
             conditions.append(_within(ranges, o, scale))
         where = _all(conditions)
-        query = f"SELECT {value}, samples.o FROM {source} WHERE {where.sql} ORDER BY {o} LIMIT {LOOKED_MAX + 1}"
-        return self._database.execute(query, (*values, *where.values)).fetchall()
+        query = f"SELECT {value.sql}, samples.o FROM {source} WHERE {where.sql} ORDER BY {o} LIMIT {LOOKED_MAX + 1}"
+        return self._database.execute(query, (*value.values, *where.values)).fetchall()
 
-    def _planned(self, start: Place | None, is_down: bool) -> Iterator[Sequence[Place]]:
+    def _planned(self, start: Place | None, is_down: bool, size: int) -> Iterator[Sequence[Place]]:
         source, o, scale, conditions = self._drive()
         where = _all(conditions)
         ranges = [(0, 1 << 50)] if self._found.ranges is None else self._found.ranges
@@ -288,7 +394,6 @@ class _Search:
             if start is not None:
                 low, high = (low, min(high, start[1])) if is_down else (max(low, start[1] + 1), high)
             while low < high:
-                size = self._batch()
                 values = (*where.values, low * scale, high * scale, size)
                 found = self._database.execute(query, values).fetchall()
                 if found:
@@ -344,10 +449,6 @@ class _Search:
             if len(places) > limit:
                 return places[:limit], places[limit - 1]
             if self._tests and looked >= LOOKED_MAX:
-                self._notes.append(
-                    f"No index has what this filter needs: {looked:,} samples were looked through for this page. "
-                    "The next page looks further."
-                )
                 return places, batch[-1]
         return places, None
 
@@ -355,6 +456,8 @@ class _Search:
 
     def _count(self) -> tuple[int | None, bool]:
         """How many samples match, and whether that is exact."""
+        if self._counted is not None:
+            return self._counted
         if self._tests:
             return None, False
         changes = self._database.execute("SELECT value FROM about WHERE name = 'changes'").fetchone()[0]
@@ -385,6 +488,20 @@ class _Search:
         return min(int(count[0]), LOOKED_MAX), count[0] <= LOOKED_MAX
 
 
+def _sort_key(place: Place) -> tuple[bool, Any, int]:
+    """Places in the order of the database: numbers before texts."""
+    return isinstance(place[0], str), place[0], place[1]
+
+
+def _behind(places: Sequence[Place], start: Place | None, is_down: bool) -> list[Place]:
+    """Places behind `start`, in the direction of reading."""
+    found = sorted(places, key=_sort_key, reverse=is_down)
+    if start is None:
+        return found
+    first = _sort_key(start)
+    return [each for each in found if (_sort_key(each) < first if is_down else _sort_key(each) > first)]
+
+
 def _word_set(words: Sequence[str]) -> MemberSet:
     """Samples with all words. The words of earlier answers are still there, under another generation."""
     source = (
@@ -401,8 +518,11 @@ def _all(conditions: Sequence[Condition]) -> Condition:
 
 
 def _within(ranges: Sequence[tuple[int, int]], o: str, scale: int) -> Condition:
-    parts = [f"({o} >= {first * scale} AND {o} < {end * scale})" for first, end in ranges]
-    return Condition(f"({' OR '.join(parts) or '0'})")
+    joined: list[tuple[int, int]] = []
+    for first, end in ranges:  # in order
+        touches = joined and joined[-1][1] == first
+        joined[-1:] = [(joined[-1][0], end)] if touches else [*joined[-1:], (first, end)]
+    return Condition(any_of([f"({o} >= {first * scale} AND {o} < {end * scale})" for first, end in joined]))
 
 
 def count_causes(connection: sqlite3.Connection) -> tuple[dict[str, list[CauseCount]], dict[str, list[CauseCount]]]:

@@ -16,7 +16,7 @@ from holdfast.plan import RESTORE, DataRow, PlanLine, data_path, plan_path, read
 from holdfast.records import Cell, FactDecoder
 from holdfast.report import UNKNOWN, MakeQuestion, QuestionReader, readable_input, value_text
 from holdfast.state import AnswerRow, PlannedPage
-from holdfast.view.table.words import SEARCHED, column_text
+from holdfast.view.table.words import SEARCHED, column_rank, column_text
 
 _UNREADABLE = (OSError, JournalError, ValueError, RecursionError)
 """Errors of a data file that is damaged, or that Holdfast did not write."""
@@ -37,8 +37,8 @@ class _Asked(NamedTuple):
 
     input: str = ""
     target: str = ""
-    values: Mapping[str, str] = {}
-    """Of the wanted columns of the row; without null."""
+    values: Mapping[str, tuple[str, float | str]] = {}
+    """Of the wanted columns of the row, each with what it is sorted by; without null."""
 
 
 class PlannedSample(NamedTuple):
@@ -148,7 +148,8 @@ class SampleReader:
 
     def _ask(self, row: DataRow) -> _Asked:
         question, held = self._make(row), row.row or {}
-        values = {name: column_text(held[name]) for name in self.columns if held.get(name) is not None}
+        found = {name: held[name] for name in self.columns if held.get(name) is not None}
+        values = {name: (column_text(value), column_rank(value)) for name, value in found.items()}
         target = value_text(question.target) or ""
         return _Asked(readable_input(question)[:SEARCHED], target[:SEARCHED], values)
 

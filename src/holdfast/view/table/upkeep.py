@@ -32,8 +32,10 @@ _SORTED_SMALL = 20_000
 """A table of so many samples is sorted without an index."""
 _RETRY_SECONDS = 5.0
 COLUMNS_MAX = 10
+_OPEN_MAX = 16
+"""Tables that stay open; each holds a file handle."""
 _PAST_MAX = 3
-"""Tables of past states that are kept."""
+"""Tables of past states among them, which are made again when they are opened again."""
 _log = logging.getLogger("holdfast")
 _Task = tuple[PlannedPage, str]
 """A page of the index, and the state that it is to be written for."""
@@ -65,10 +67,12 @@ class Across(NamedTuple):
 
 
 class SampleTable:
-    """The table of one run, or of one past state of it."""
+    """The table of one run, or of one past state of it, with the scores of one evaluation."""
 
-    def __init__(self, file: TableFile) -> None:
+    def __init__(self, file: TableFile, evaluation: str = "") -> None:
+        """`evaluation`: an id; empty for the current one, whichever that is."""
         self.file = file
+        self._evaluation = evaluation
         self.counts: dict[tuple[int, bytes], tuple[int, bool]] = {}
         """Numbers of matches that were counted, by the number of changes and the filter."""
         self._thread: threading.Thread | None = None
@@ -172,11 +176,15 @@ class SampleTable:
     def across(self, run: "ViewedRun") -> Across:
         return self._knowledge(run)[0]
 
+    def _shown(self, run: "ViewedRun") -> str:
+        """The evaluation whose scores are listed."""
+        return self._evaluation or run.index.story.evaluation
+
     # What has changed.
 
     def _knowledge(self, run: "ViewedRun") -> tuple[Across, str]:
         """The anomalies across answers, and a digest of everything that applies to all pages."""
-        index, evaluation = run.index, run.index.story.evaluation
+        index, evaluation = run.index, self._shown(run)
         name = (index.cursor, index.last_n, evaluation)
         if self._known is None or self._known[0] != name:
             anomalies = Anomalies(index, evaluation)
@@ -195,7 +203,7 @@ class SampleTable:
         columns, searches, _ = self._wishes(connection)
         known = {row[0]: row[1:] for row in connection.execute("SELECT first, state, searched, columns FROM pages")}
         changed, incomplete = list[_Task](), list[_Task]()
-        for page in run.index.planned_pages(run.index.story.evaluation):
+        for page in run.index.planned_pages(self._shown(run)):
             state = _state(page, basis, across)
             before = known.pop(page.first, None)
             if before is None or before[0] != state:
@@ -217,7 +225,7 @@ class SampleTable:
     def _content(self, run: "ViewedRun", page: PlannedPage, state: str) -> PageContent:
         across, _ = self._knowledge(run)
         answers = run.index.rows_around(page.first)
-        scores = list(run.index.scores(run.index.story.evaluation, page.first, page.end - page.first))
+        scores = list(run.index.scores(self._shown(run), page.first, page.end - page.first))
         equal = equal_answers(answers)
         return PageContent(page, state, answers, scores, equal, _differing(page, across), across.kinds)
 
@@ -315,20 +323,25 @@ class SampleTables:
     """The tables of one server."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, str, int | None], SampleTable] = {}
+        self._tables: dict[tuple[str, str, int | None, str], SampleTable] = {}
         self._lock = threading.Lock()
 
-    def of(self, run: "ViewedRun") -> SampleTable:
-        """The table of a run. That of a past state is kept only as long as the server runs."""
-        name = (run.place.folder, run.uid, run.at)
+    def of(self, run: "ViewedRun", evaluation: str = "") -> SampleTable:
+        """The table of a run, with the scores of its current evaluation or of another one. That of a past state is kept
+        only as long as the server runs.
+        """
+        other = "" if evaluation == run.index.story.evaluation else evaluation
+        name = (run.place.folder, run.uid, run.at, other)
         with self._lock:
-            table = self._tables.get(name)
+            table = self._tables.pop(name, None)
             if table is None:
                 identity = identify(KIND, run.place.folder, run.uid) if run.at is None else None
-                table = self._tables[name] = SampleTable(TableFile(identity))
-            past = [each for each in self._tables if each[2] is not None and each != name]
-            for each in past[: len(past) - _PAST_MAX + 1] if run.at is not None else ():
-                if not self._tables[each].is_busy:
+                table = SampleTable(TableFile(identity, other), other)
+            self._tables[name] = table  # the last one: it was used last
+            past = [each for each in self._tables if each[2] is not None]
+            surplus = past[:-_PAST_MAX] + list(self._tables)[:-_OPEN_MAX]
+            for each in dict.fromkeys(surplus):
+                if each != name and not self._tables[each].is_busy:
                     self._tables.pop(each).close()
             return table
 

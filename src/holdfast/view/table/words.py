@@ -1,5 +1,7 @@
 """Texts as the list stores and searches them: excerpts, words, and the shape of error messages."""
 
+import contextlib
+import math
 import re
 from typing import Any
 
@@ -14,7 +16,9 @@ SEARCHED = 2000
 _QUOTED = re.compile(r"(?<!\w)(?:'[^']{21,}'|\"[^\"]{21,}\")(?!\w)")
 _LONG_NAME = re.compile(r"\b(?=\w*\d)[\w-]{12,}\b")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_WORD = re.compile(r"\w+\*?")
+_AS_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WORD = re.compile(r"[^\W_]+\*?")
+"""As the tokenizer of the database splits texts: an underscore is no part of a word."""
 _ALONE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f])")
 """Scripts without spaces between words: each sign is a word of its own."""
 
@@ -30,6 +34,15 @@ def excerpt(text: str, length: int = EXCERPT) -> str:
 def column_text(value: Any) -> str:
     """A value of a row or a score as it is compared and shown: a text as it is, anything else as JSON."""
     return excerpt(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+def column_rank(value: Any) -> float | str:
+    """What a value of a row is sorted by: numbers, also those in texts, come before other texts."""
+    if isinstance(value, bool | int | float) or (isinstance(value, str) and _AS_NUMBER.fullmatch(value)):
+        with contextlib.suppress(OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+    return column_text(value)
 
 
 def searchable(*texts: str) -> str:

@@ -153,8 +153,8 @@ class PageWriter:
         self._database.executemany("INSERT OR REPLACE INTO questions VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _write_columns(self, planned: Iterable[PlannedSample], columns: Mapping[str, int]) -> None:
-        rows = [(columns[name], each.o, value) for each in planned for name, value in each.asked.values.items()]
-        self._database.executemany("INSERT OR REPLACE INTO row_values VALUES (?, ?, ?)", rows)
+        rows = [(columns[name], each.o, *values) for each in planned for name, values in each.asked.values.items()]
+        self._database.executemany("INSERT OR REPLACE INTO row_values VALUES (?, ?, ?, ?)", rows)
 
     def _write_answers(
         self, content: PageContent, old: Mapping[int, tuple[Any, ...]], has_keys: bool, *, every: bool

@@ -23,7 +23,10 @@ from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
+from holdfast.view.pages.list_state import decode_list
 from holdfast.view.pages.sample.steps import StepFrame, attempt_block, time_range
+from holdfast.view.pages.samples import listed_neighbours
 from holdfast.view.sources import Durability, RunRef, ViewedRun
 from holdfast.view.texts import (
     TextPlace,
@@ -53,6 +56,7 @@ class Neighbours(msgspec.Struct, frozen=True):
 
     previous: str
     next: str
+    """In the list that the reader comes from; without one, in plan order."""
     models: list[str]
     """The same sample and repeat of the task's other models."""
 
@@ -76,6 +80,11 @@ class SampleView(msgspec.Struct, frozen=True):
     evaluation: str
     """The evaluation whose scores are shown."""
     evaluations: dict[str, str]
+    """What to call each, by id."""
+    chosen: str
+    """The evaluation as the address gives it."""
+    listed: str
+    """The list that the reader comes from, as the address gives it; empty for all samples."""
     commands: dict[str, str]
     files: dict[str, int | None]
     """The sizes of the files that its texts refer to."""
@@ -106,16 +115,18 @@ def load(request: PageRequest) -> SampleView:
             judges=found.judging,
             timeline=make_timeline(found.records, ended, is_live=run.is_live),
             records=sum(each not in found.records.resumed for each in found.positions),
-            neighbours=_neighbours(run, story),
+            neighbours=_neighbours(request, run, story),
             evaluation=current,
-            evaluations=run.evaluation_names(),
+            evaluations=evaluation_labels(run),
+            chosen=evaluation,
+            listed=request.query.get("list", ""),
             commands=_commands(run, story),
             files=file_sizes(size_of, story.row, story.input, story.target, [list(each) for each in texts]),
             damage=run.damage,
         )
 
 
-def _neighbours(run: ViewedRun, story: KeyStory) -> Neighbours:
+def _neighbours(request: PageRequest, run: ViewedRun, story: KeyStory) -> Neighbours:
     cells, folder, own = run.index.story.cells, run.place.folder, parse_key(story.key)
     cell = next(each for each in cells if each.first <= story.o < each.first + each.count)
     models = []
@@ -127,7 +138,9 @@ def _neighbours(run: ViewedRun, story: KeyStory) -> Neighbours:
         is_there = other.first <= o < other.first + other.count and key_at(folder, [other], o) == key
         if is_there or find_planned(folder, [other], key) is not None:
             models.append(key)
-    return Neighbours(key_at(folder, cells, story.o - 1), key_at(folder, cells, story.o + 1), models)
+    beside = listed_neighbours(request, run, story.o) if request.query.get("list") else None
+    before, after = beside or (key_at(folder, cells, story.o - 1), key_at(folder, cells, story.o + 1))
+    return Neighbours(before, after, models)
 
 
 def _commands(run: ViewedRun, story: KeyStory) -> dict[str, str]:
@@ -175,9 +188,10 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
     key = parse_key(story.key)
     yield h(
         "nav",
-        h("a", "← previous", href=links.sample(ref, beside.previous), rel="prev") if beside.previous else None,
-        h("a", "next →", href=links.sample(ref, beside.next), rel="next") if beside.next else None,
-        h("a", "all repeats", href=links.repeats(ref, story.key)),
+        _in_list(found, links),
+        h("a", "← previous", href=_beside(found, links, beside.previous), rel="prev") if beside.previous else None,
+        h("a", "next →", href=_beside(found, links, beside.next), rel="next") if beside.next else None,
+        h("a", "all repeats", href=links.repeats(ref, story.key, evaluation=found.chosen)),
         h("a", "JSON", href=links.data(links.sample(ref, story.key))) if not links.is_static else None,
         h("a", "download", href=links.below_sample(ref, story.key, "story.json")) if not links.is_static else None,
         class_="beside",
@@ -202,6 +216,16 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
     yield h(
         "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"
     )
+
+
+def _beside(found: SampleView, links: Links, key: str) -> str:
+    """Another sample, or this one, in the same list and with the same evaluation."""
+    return links.sample(found.ref, key, evaluation=found.chosen, list=found.listed)
+
+
+def _in_list(found: SampleView, links: Links) -> Markup:
+    query = {"evaluation": found.chosen, **decode_list(found.listed)}
+    return h("a", "↑ list", href=links.run(found.ref, "samples", **query), rel="up", title="The list of these samples")
 
 
 def _question(story: KeyStory, place: TextPlace) -> Iterator[Child]:
@@ -267,8 +291,8 @@ def _scores(found: SampleView, place: TextPlace) -> Iterator[Child]:
     current = [each for each in story.scores if each.current]
     earlier = [each for each in story.scores if not each.current]
     columns = ["scorer", "value", "reason", "by", "record"]
-    if len(found.evaluations) > 1:
-        yield h("p", "Evaluation: ", list(_evaluation_links(found, place.links)), class_="quiet")
+    if not place.links.is_static:
+        yield evaluation_choice(found.evaluations, found.evaluation, partial(_with_evaluation, found, place.links))
     if current:
         yield table(columns, [_score_row(each, place) for each in current])
     if earlier:
@@ -277,13 +301,8 @@ def _scores(found: SampleView, place: TextPlace) -> Iterator[Child]:
         yield h("details", h("summary", text), table([*columns, "evaluation"], rows), id="earlier-scores")
 
 
-def _evaluation_links(found: SampleView, links: Links) -> Iterator[Child]:
-    for each, name in found.evaluations.items():
-        label = name or each
-        if each == found.evaluation:
-            yield h("strong", f" {label}")
-        else:
-            yield join([" ", h("a", label, href=links.sample(found.ref, found.story.key, evaluation=each))])
+def _with_evaluation(found: SampleView, links: Links, evaluation: str) -> str:
+    return links.sample(found.ref, found.story.key, evaluation=evaluation, list=found.listed)
 
 
 def score_badge(value: Any) -> Markup:
@@ -307,7 +326,7 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     if score.metadata:
         body = text_block(as_json(score.metadata), at, "/metadata", "said code")
         more = h("details", h("summary", "details"), body, id=f"score-{score.n}")
-    by: Child = score.evaluation[:8] if score.taken else ""
+    by: Child = h("span", "copied", title=f"from evaluation {score.taken}") if score.taken else ""
     if score.author:
         by = h("span", f"{score.author}, {score.at[:16].replace('T', ' ')}", title="set by hand")
     record = h("a", f"#{score.n}", href=place.links.below_sample(place.ref, place.key, f"records/{score.n}"))
@@ -376,7 +395,7 @@ def _steps(found: SampleView, place: TextPlace) -> Iterator[Child]:
         yield h("p", f"Not started yet; it is number {story.o + 1:,} in the plan.", class_="quiet")
         return
     yield h("h2", "Steps")
-    beside = _window_links(found.window, place, story)
+    beside = _window_links(found, found.window, place)
     frame = _frame(found, place)
     yield beside
     for attempt in story.attempts:
@@ -388,25 +407,22 @@ def _frame(found: SampleView, place: TextPlace) -> StepFrame:
     return StepFrame(place, found.story.resumes, found.story.in_progress is not None)
 
 
-def _window_links(window: StepWindow, place: TextPlace, story: KeyStory) -> Markup | None:
+def _window_links(found: SampleView, window: StepWindow, place: TextPlace) -> Markup | None:
     """Where this window is among all steps, and links to the others."""
     if window.total <= window.last - window.first + 1:
         return None
-    links, ref = place.links, place.ref
+    links, ref, key = place.links, place.ref, found.story.key
+    query = {"evaluation": found.chosen, "list": found.listed}
     shown: list[Child] = [h("span", f"Steps {window.first:,} to {window.last:,} of {window.total:,}")]
     if window.before is not None:
         shown += [
-            h("a", "first", href=links.sample(ref, story.key)),
-            h("a", "← earlier", href=_to(place, window.before)),
+            h("a", "first", href=_beside(found, links, key)),
+            h("a", "← earlier", href=links.sample(ref, key, window.before, **query)),
         ]
     if window.after is not None:
-        shown.append(h("a", "later →", href=_to(place, window.after)))
-        shown.append(h("a", "last", href=f"{links.below_sample(ref, story.key, '', step='last')}#steps"))
+        shown.append(h("a", "later →", href=links.sample(ref, key, window.after, **query)))
+        shown.append(h("a", "last", href=f"{links.below_sample(ref, key, '', step='last', **query)}#steps"))
     return h("nav", shown, class_="windows", aria_label="Steps")
-
-
-def _to(place: TextPlace, step: int) -> str:
-    return place.links.sample(place.ref, place.key, step)
 
 
 def _judges(found: SampleView, place: TextPlace) -> Iterator[Child]:
@@ -415,7 +431,7 @@ def _judges(found: SampleView, place: TextPlace) -> Iterator[Child]:
     if not any(blocks):
         return
     yield h("h2", "Judges")
-    yield _window_links(found.judges, place, story)
+    yield _window_links(found, found.judges, place)
     yield blocks
 
 

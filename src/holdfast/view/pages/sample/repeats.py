@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -64,6 +64,8 @@ class RepeatsView(msgspec.Struct, frozen=True):
     models: list[ModelRepeats]
     """The named model first."""
     files: dict[str, int | None]
+    evaluation: str = ""
+    """The evaluation whose scores are shown, if it is not the current one."""
 
 
 def load(request: PageRequest) -> RepeatsView:
@@ -80,9 +82,11 @@ def load(request: PageRequest) -> RepeatsView:
         models = list(dict.fromkeys([own.model, *(cell.model for cell in cells)]))[:_MODELS_MAX]
         offset = first.o - next(cell.first for cell in named if cell.first <= first.o < cell.first + cell.count)
         read = []
+        other = run.find_evaluation(request.query.get("evaluation", ""))
         for model in models:
             sample = str(own._replace(model=model)).rpartition("/")[0]
-            read.append(_of_model(run, reader, [cell for cell in cells if cell.model == model], sample, offset))
+            mine = [cell for cell in cells if cell.model == model]
+            read.append(_of_model(_Answers(run, reader, other or run.index.story.evaluation), mine, sample, offset))
         counted = _with_equals([each for each in read if each is not None])
         asked = QuestionReader(run.place.folder, run.index.story.spec).of(own.task, first.data)
         size_of = partial(blob_size, run.place.folder)
@@ -96,7 +100,16 @@ def load(request: PageRequest) -> RepeatsView:
             target=asked.target,
             models=counted,
             files=file_sizes(size_of, asked.input, asked.target),
+            evaluation=other,
         )
+
+
+class _Answers(NamedTuple):
+    """Where answers and their scores are read from."""
+
+    run: ViewedRun
+    reader: Reader
+    evaluation: str
 
 
 def _with_equals(models: list[ModelRepeats]) -> list[ModelRepeats]:
@@ -109,11 +122,12 @@ def _with_equals(models: list[ModelRepeats]) -> list[ModelRepeats]:
     return found
 
 
-def _of_model(run: ViewedRun, reader: Reader, cells: list[Cell], sample: str, offset: int) -> ModelRepeats | None:
+def _of_model(answers: _Answers, cells: list[Cell], sample: str, offset: int) -> ModelRepeats | None:
     """All repeats of a sample of one model, which are neighbours in the plan; an extension may have added more.
     `offset`: where the sample probably is in a cell, because it is there in another.
     """
     found: list[RepeatView] = []
+    run = answers.run
     for cell in cells:
         o = _first_ordinal(run, cell, sample, cell.first + offset)
         rows = run.index.rows_around(o) if o is not None else {}
@@ -121,7 +135,7 @@ def _of_model(run: ViewedRun, reader: Reader, cells: list[Cell], sample: str, of
             line = planned_line_at(run.place.folder, cell, o) if o < cell.first + cell.count else None
             if line is None or line.k.rpartition("/")[0] != sample:
                 break
-            found.append(_repeat(run, reader, line.k, rows.get(o)))
+            found.append(_repeat(answers, line.k, rows.get(o)))
             o += 1
     return ModelRepeats(parse_key(f"{sample}/1").model, found) if found else None
 
@@ -134,13 +148,13 @@ def _first_ordinal(run: ViewedRun, cell: Cell, sample: str, guess: int) -> int |
     return None if line is None else line.o
 
 
-def _repeat(run: ViewedRun, reader: Reader, key: str, row: AnswerRow | None) -> RepeatView:
-    own = parse_key(key)
+def _repeat(answers: _Answers, key: str, row: AnswerRow | None) -> RepeatView:
+    own, run = parse_key(key), answers.run
     if row is None:
         return RepeatView(key, own.repeat, "unfinished", 0, None, None, {}, {}, 0, 0.0, Usage(), None, 0)
-    finished = recorded_answer(reader, row) if row.status == "finished" else None
+    finished = recorded_answer(answers.reader, row) if row.status == "finished" else None
     used = row.used_by_role()
-    scores = list(run.index.scores(run.index.story.evaluation, row.o, 1)) if finished is not None else []
+    scores = list(run.index.scores(answers.evaluation, row.o, 1)) if finished is not None else []
     return RepeatView(
         key=key,
         repeat=own.repeat,
@@ -162,7 +176,7 @@ def render(found: RepeatsView, links: Links) -> Body:
     key = parse_key(found.key)
     place = TextPlace(found.ref, found.key, 0, links, found.files)
     parts: list[Child] = [
-        h("p", h("a", f"← {key.sample_id}", href=links.sample(found.ref, found.models[0].repeats[0].key))),
+        h("p", h("a", f"← {key.sample_id}", href=_sample_address(found, links, found.models[0].repeats[0].key))),
         h("h1", f"All answers to {key.sample_id}"),
         h("h2", "Question"),
         h("div", list(content_blocks(found.input, place, "/input")), class_="panel")
@@ -172,7 +186,7 @@ def render(found: RepeatsView, links: Links) -> Body:
     if found.target is not None:
         parts += [h("h2", "Target"), h("div", value_block(found.target, place, "/target"), class_="panel target")]
     for number, model in enumerate(found.models):
-        parts.append(h("section", list(_model(model, place)), id=f"model-{number}", data_live=True))
+        parts.append(h("section", list(_model(model, place, found)), id=f"model-{number}", data_live=True))
     return Body(
         f"Repeats of {key.sample_id}",
         h("div", parts, class_="sample"),
@@ -184,20 +198,23 @@ def render(found: RepeatsView, links: Links) -> Body:
     )
 
 
-def _model(model: ModelRepeats, place: TextPlace) -> Iterator[Child]:
+def _sample_address(found: RepeatsView, links: Links, key: str) -> str:
+    return links.sample(found.ref, key, evaluation=found.evaluation)
+
+
+def _model(model: ModelRepeats, place: TextPlace, found: RepeatsView) -> Iterator[Child]:
     yield h("h2", model.model)
     answers = [each.output for each in model.repeats if each.output is not None]
     if len(answers) > 1:
         kinds = len(set(answers))
         text = "all are equal" if kinds == 1 else f"{kinds} different ones"
         yield h("p", f"{len(answers)} answers, {text}.", class_="quiet")
-    yield h("div", [_card(each, place) for each in model.repeats], class_="cards")
+    yield h("div", [_card(each, place, found) for each in model.repeats], class_="cards")
 
 
-def _card(each: RepeatView, place: TextPlace) -> Markup:
-    links, ref = place.links, place.ref
+def _card(each: RepeatView, place: TextPlace, found: RepeatsView) -> Markup:
     at = msgspec.structs.replace(place, key=each.key, n=each.n)
-    title = h("a", f"repeat {each.repeat}", href=links.sample(ref, each.key))
+    title = h("a", f"repeat {each.repeat}", href=_sample_address(found, place.links, each.key))
     scores = [
         h("p", f"{name} ", score_badge(value), h("span", f" {each.reasons.get(name, '')[:300]}", class_="quiet"))
         for name, value in each.scores.items()

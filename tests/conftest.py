@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import functools
 import gc
 import itertools
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.runs.execution import provenance
 from holdfast.sandbox.confinement import PLAIN, why_no_namespaces
 from tests.clouds import AZURITE, Azure, Google, find_azurite
 from tests.stores import S3, Bucket
@@ -97,6 +99,18 @@ def _sandboxes_anywhere() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if why_no_namespaces():
             patch.setenv(PLAIN, "1")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commit_read_once() -> Iterator[None]:
+    """A run records the commit of the current folder, with three calls of git. For runs that are started in this
+    process, in the folder of the tests, git is called once.
+    """
+    here, describe = os.getcwd(), provenance.describe_commit
+    known = functools.cache(describe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "describe_commit", lambda: (known if os.getcwd() == here else describe)())
         yield
 
 

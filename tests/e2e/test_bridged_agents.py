@@ -256,7 +256,7 @@ def test_parallel_requests_are_answered_in_the_same_order_again(tmp_path: Path) 
     assert line["output"] != "0123" * 4
 
 
-@pytest.mark.parametrize("solver", ["mine:impatient", "mine:insistent"])
+@pytest.mark.parametrize("solver", [pytest.param("mine:impatient", marks=pytest.mark.long), "mine:insistent"])
 def test_a_client_that_retries_because_it_had_to_wait_gets_the_answer_that_is_on_its_way(
     tmp_path: Path, solver: str
 ) -> None:

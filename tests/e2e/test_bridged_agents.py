@@ -316,7 +316,7 @@ def test_a_sample_that_reaches_its_limit_fails_as_such(tmp_path: Path) -> None:
 def test_a_sample_past_its_time_does_not_keep_its_client_waiting(tmp_path: Path) -> None:
     with serving(agent(6), latency=300) as server:
         done = evaluate(
-            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 8}}, defaults={"sample_retries": 0}
+            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 5}}, defaults={"sample_retries": 0}
         )
         assert server.stats().requests == 1
     assert done.code == 1

@@ -88,6 +88,7 @@ def test_the_screens_of_the_page_are_what_a_run_shows(number: int, tmp_path: Pat
     assert watched.seen, "\n".join(watched.lines)
 
 
+@pytest.mark.long
 def test_the_plain_lines_of_the_page_are_what_a_log_gets(tmp_path: Path) -> None:
     """The run takes longer than the ten seconds after which the first line is due."""
     block = [each for each in blocks(PAGE) if each.language == "text"][len(SCREENS)]

@@ -11,7 +11,9 @@ from tests.e2e.commands import finish, run
 from tests.e2e.live_runs import Stage, alive, begun, ends, gate, is_stopping, mock, stage, wait_for
 
 
-@pytest.mark.parametrize("solver", ["swallow_cancellation", "block_for_ever", pytest.param("try_for_ever", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "solver", ["swallow_cancellation", "block_for_ever", pytest.param("try_for_ever", marks=pytest.mark.long)]
+)
 def test_a_process_ends_after_two_signals_whatever_its_solver_does(tmp_path: Path, solver: str) -> None:
     course = stage(
         tmp_path, 2, task={"solver": f"mine:{solver}"}, model=mock(3600.0 if solver == "try_for_ever" else 0.0)

@@ -43,9 +43,9 @@ def test_it_waits_and_two_signals_end_it_and_it_continues_when_there_is_space(tm
     reply = {"reply": "x" * 20_000, "latency_seconds": 0.02}
     path = write_spec(tmp_path, 200, model={"options": reply, "max_connections": 2}, grace_seconds=0.5)
     command = [sys.executable, "-c", HURRIED, "run", str(path), "--id", "r", "--store", str(small)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     log = small / "sums" / "r" / "log.jsonl"
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, stdout=pipe, stderr=pipe) as process:
         end = time.monotonic() + 120
         while not log.exists() or "journal.disk_full" not in log.read_text():
             assert process.poll() is None, finish(process).err

@@ -193,6 +193,9 @@ def serve(requests: socket.socket) -> None:
         if name.split(".")[0] not in ("__main__", "tests"):
             with contextlib.suppress(ImportError, AttributeError):
                 __import__(name)
+    from tests.parsers import build_parser_once
+
+    build_parser_once()
     children: dict[int, socket.socket] = {}
     wake, woken = os.pipe()
     os.set_blocking(woken, False)

@@ -176,9 +176,9 @@ class RenamesBeforeSync(SimulatedDisk):
     ("broken", "name"),
     [
         (NoSync, "append"),
-        (NoSync, "rotation"),
+        pytest.param(NoSync, "rotation", marks=pytest.mark.long),
         (NoFolderSync, "append"),
-        (NoFolderSync, "rotation"),
+        pytest.param(NoFolderSync, "rotation", marks=pytest.mark.long),
         (AcknowledgesBeforeSync, "append"),
         (RetriesAfterFailedSync, "poisoned"),
         (RenamesBeforeSync, "sealing"),

@@ -17,8 +17,10 @@ from unittest.mock import patch
 import yaml
 
 from holdfast.cli.main import main
+from tests.parsers import build_parser_once
 from tests.zygote import Zygote
 
+build_parser_once()
 _PAUSE_SECONDS = 0.005
 _ZYGOTE = Zygote()
 _PATIENCE_SECONDS = 300

@@ -256,7 +256,7 @@ def test_parallel_requests_are_answered_in_the_same_order_again(tmp_path: Path) 
     assert line["output"] != "0123" * 4
 
 
-@pytest.mark.parametrize("solver", ["mine:impatient", "mine:insistent"])
+@pytest.mark.parametrize("solver", [pytest.param("mine:impatient", marks=pytest.mark.long), "mine:insistent"])
 def test_a_client_that_retries_because_it_had_to_wait_gets_the_answer_that_is_on_its_way(
     tmp_path: Path, solver: str
 ) -> None:
@@ -316,7 +316,7 @@ def test_a_sample_that_reaches_its_limit_fails_as_such(tmp_path: Path) -> None:
 def test_a_sample_past_its_time_does_not_keep_its_client_waiting(tmp_path: Path) -> None:
     with serving(agent(6), latency=300) as server:
         done = evaluate(
-            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 8}}, defaults={"sample_retries": 0}
+            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 5}}, defaults={"sample_retries": 0}
         )
         assert server.stats().requests == 1
     assert done.code == 1

@@ -65,7 +65,9 @@ def test_a_run_that_is_not_live_cannot_be_cancelled_or_tuned(tmp_path: Path, arg
     assert done.err == f"holdfast: {RUN} is completed: no process is working on it\n"
 
 
-@pytest.mark.parametrize("field", ["models.arith.max_connections", "concurrency.samples"])
+@pytest.mark.parametrize(
+    "field", ["models.arith.max_connections", pytest.param("concurrency.samples", marks=pytest.mark.long)]
+)
 def test_tuning_a_live_run_takes_effect_and_is_recorded(tmp_path: Path, field: str) -> None:
     limits: dict[str, Any] = {"model": {"max_connections": 2}} if "models" in field else {"concurrency": {"samples": 2}}
     with start_server_process(Behaviour(latency_seconds=0.3)) as server:

@@ -31,7 +31,7 @@ def counts(folder: Path) -> tuple[int, ...]:
     return found["planned"], found["finished"], found["failed"]
 
 
-@pytest.mark.parametrize("status", ["404", "400"])
+@pytest.mark.parametrize("status", [pytest.param("404", marks=pytest.mark.long), "400"])
 def test_a_corrected_model_without_answers_is_asked_and_others_are_not_asked_again(tmp_path: Path, status: str) -> None:
     """404 leaves keys unfinished, 400 makes them fail. Neither is an answer."""
     with start_server_process(Behaviour(faults=[Fault(status)])) as wrong, start_server_process() as right:

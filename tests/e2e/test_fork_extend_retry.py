@@ -533,7 +533,7 @@ except holdfast.DriftError as error:
 """
 
 
-@pytest.mark.parametrize("how", ["script", "exec", pytest.param("-c", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["exec", *(pytest.param(each, marks=pytest.mark.long) for each in ("script", "-c"))])
 def test_a_solver_without_a_module_file_is_known_by_its_code(tmp_path: Path, how: str) -> None:
     codes: list[int] = []
     for text in ("Compute", "Compute", "Reckon"):

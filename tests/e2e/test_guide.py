@@ -107,7 +107,13 @@ def test_every_page_with_something_to_run_is_followed() -> None:
     assert sum(len(parts(page)) for page in FOLLOWED) > 20
 
 
-@pytest.mark.parametrize("page", FOLLOWED)
+SLOW = "howto/resume-on-a-preemptible-machine.md"
+"""Its runs take half a minute, so that they can be killed; test_mirror.py and test_kill_and_resume.py do the same."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.long if page == SLOW else ()) for page in FOLLOWED]
+)
 def test_everything_on_a_page_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     write_files(page, tmp_path)
     done, printed = 0, ""

@@ -170,12 +170,20 @@ def test_a_score_that_is_too_low_fails_and_tells_all(pytester: pytest.Pytester) 
     ("body", "told"),
     [
         ("assert_score(run(options={'reply': '1'}), at_least=0.9, certain=True)", "*certainly at least 0.9*"),
-        ("assert_score(run(options={'reply': '1'}), scorer='exact')", "*has no scorer 'exact'; it has exact_match*"),
+        pytest.param(
+            "assert_score(run(options={'reply': '1'}), scorer='exact')",
+            "*has no scorer 'exact'; it has exact_match*",
+            marks=pytest.mark.long,
+        ),
         (
             "assert_score(run(options={'reply': '1', 'failures': [{'kind': 'auth', 'every': 3}]}))",
             "*without a score:",
         ),
-        ("assert_score(run(), at_least=0.15)", "*the interval holds 0.15: more samples would tell"),
+        pytest.param(
+            "assert_score(run(), at_least=0.15)",
+            "*the interval holds 0.15: more samples would tell",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_cannot_be_vouched_for_fails(pytester: pytest.Pytester, body: str, told: str) -> None:

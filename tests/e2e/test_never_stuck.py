@@ -133,7 +133,7 @@ def test_a_sample_that_waits_for_ever_is_named_with_its_code(tmp_path: Path) -> 
 
 
 def test_a_model_call_that_takes_long_is_no_stall(tmp_path: Path) -> None:
-    course = stage(tmp_path, 2, model=mock(3.0), stall_seconds=0.5)
+    course = stage(tmp_path, 2, model=mock(2.0), stall_seconds=0.5)
     with alive(course) as process:
         begun(course, process)
         seen = set()
@@ -185,7 +185,7 @@ def test_a_run_in_which_one_sample_works_is_not_stalled_by_one_that_hangs(tmp_pa
     with alive(course) as process:
         begun(course, process)
         wait_for(lambda: "sample.stalled" in course.events(), "the sample that hangs is named")
-        end = time.monotonic() + 3
+        end = time.monotonic() + 2
         seen = set()
         while time.monotonic() < end:
             seen.add(course.status())
@@ -197,7 +197,7 @@ def test_threads_that_are_all_busy_do_not_stop_the_heartbeat(tmp_path: Path) -> 
     course = stage(tmp_path, 40, model=mock(6.0), task={"solver": "mine:use_threads"}, stall_seconds=0.5)
     with alive(course) as process:
         begun(course, process)
-        end = time.monotonic() + 3
+        end = time.monotonic() + 2
         seen = set()
         while time.monotonic() < end:
             found = course.show()

@@ -114,7 +114,7 @@ def test_a_part_says_so_everywhere_and_the_rest_is_scored_without_paying_twice(t
     assert [each["partial"] for each in evaluations(tmp_path)] == [False, False]
 
 
-@pytest.mark.parametrize("answered", [1, 4, 7])
+@pytest.mark.parametrize("answered", [7, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 4))])
 def test_a_part_killed_while_it_is_scored_pays_for_no_verdict_twice(tmp_path: Path, answered: int) -> None:
     """Two requests for each answer, one at a time: an odd number is a kill in the middle of one answer."""
     other = {"options": {"reply": "I do not know."}}  # no answer is its target: the two orders differ
@@ -266,6 +266,14 @@ def test_a_line_that_the_message_about_a_role_shows_is_all_that_is_missing(tmp_p
         assert (missing.code, "OPENAI_API_KEY is not set" in missing.err) == (2, True), missing.said
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ModelServer]]:
+    """A run, and a judge that is never called."""
+    folder = tmp_path_factory.mktemp("refusing")
+    with judged(folder, 4) as server:
+        yield folder, server
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -284,13 +292,15 @@ def test_a_line_that_the_message_about_a_role_shows_is_all_that_is_missing(tmp_p
         (("--wrong", "--watch"), "--watch takes no --limit, --sample, --wrong or --role"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_sentence(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    with judged(tmp_path, 4) as server:
-        done = score(tmp_path, *options)
-        assert (done.code, said in done.err) == (2, True), done.said
-        assert done.err.count("\n") == 1
-        assert server.stats().requests == 0
-        assert len(evaluations(tmp_path)) == 1
+def test_what_cannot_be_meant_is_refused_in_one_sentence(
+    refusing: tuple[Path, ModelServer], options: tuple[str, ...], said: str
+) -> None:
+    folder, server = refusing
+    done = score(folder, *options)
+    assert (done.code, said in done.err) == (2, True), done.said
+    assert done.err.count("\n") == 1
+    assert server.stats().requests == 0
+    assert len(evaluations(folder)) == 1
 
 
 def test_wrong_needs_scores_with_a_best_value(tmp_path: Path) -> None:

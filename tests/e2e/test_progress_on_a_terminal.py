@@ -72,7 +72,13 @@ SCREENS: list[tuple[int, list[dict[str, Any]], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(SCREENS)))
+QUICK_SCREENS = (1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(each, marks=() if each in QUICK_SCREENS else pytest.mark.long) for each in range(len(SCREENS))],
+)
 def test_the_screens_of_the_page_are_what_a_run_shows(number: int, tmp_path: Path) -> None:
     width, models, scorers = SCREENS[number]
     block = [each for each in blocks(PAGE) if each.language == "text"][number]
@@ -82,6 +88,7 @@ def test_the_screens_of_the_page_are_what_a_run_shows(number: int, tmp_path: Pat
     assert watched.seen, "\n".join(watched.lines)
 
 
+@pytest.mark.long
 def test_the_plain_lines_of_the_page_are_what_a_log_gets(tmp_path: Path) -> None:
     """The run takes longer than the ten seconds after which the first line is due."""
     block = [each for each in blocks(PAGE) if each.language == "text"][len(SCREENS)]
@@ -112,7 +119,7 @@ def test_a_terminal_that_is_a_log_gets_plain_lines(env: dict[str, str], tmp_path
     assert [line for line in watched.lines if line.startswith("20/20  100%  ")] != []
 
 
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", [40, pytest.param(80, marks=pytest.mark.long)])
 def test_the_last_state_stays_above_the_report(width: int, tmp_path: Path) -> None:
     write_spec(tmp_path, [model(**SMALL), model(**LARGE)], count=40)
     watched = on_terminal(tmp_path, width)
@@ -163,7 +170,7 @@ print("after the run")
 """
 
 
-@pytest.mark.parametrize("width", [40, 140])
+@pytest.mark.parametrize("width", [pytest.param(40, marks=pytest.mark.long), 140])
 def test_a_python_script_shows_the_same_as_the_command(width: int, tmp_path: Path) -> None:
     watched = on_a_pty([sys.executable, "-c", SCRIPT], tmp_path, width)
     assert watched.code == 0

@@ -45,7 +45,11 @@ def answer(*given: str) -> object:
     return reply
 
 
-@pytest.mark.parametrize("python", ["", "ci/venv"], indirect=True, ids=["directly below", "deeper"])
+@pytest.mark.parametrize(
+    "python",
+    [pytest.param("", id="directly below"), pytest.param("ci/venv", id="deeper", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_sandbox_and_code_tests_work_and_the_installation_stays_as_it_is(tmp_path: Path, python: Path) -> None:
     home = python.parents[1]
     given = [

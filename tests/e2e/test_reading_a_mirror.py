@@ -33,6 +33,16 @@ WRITING = [
 ]
 
 
+S3_FIRST = pytest.mark.parametrize("kind_of_store", ["s3", pytest.param("folder", marks=pytest.mark.long)])
+"""For tests that use most of what a store can do. The others see one kind of store, here a folder."""
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.long)])
+def kind_of_store(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own: each test is another machine."""
@@ -77,6 +87,7 @@ def read(*arguments: str | Path, cwd: Path) -> str:
     return done.out
 
 
+@S3_FIRST
 def test_every_reading_command_says_of_a_mirrored_run_what_it_says_of_the_run(tmp_path: Path, bucket: Bucket) -> None:
     url = completed(tmp_path, bucket)
     here = ("--store", tmp_path / "runs")
@@ -158,6 +169,7 @@ def test_a_run_that_was_killed_is_interrupted_and_says_when_it_was_last_heard_of
     assert json.loads(read("ls", "--store", bucket.url, "--json", cwd=tmp_path))[0]["status"] == "interrupted"
 
 
+@S3_FIRST
 def test_a_list_counts_the_records_of_a_run_that_was_killed_and_fetches_its_journal_only(
     tmp_path: Path, bucket: Bucket
 ) -> None:
@@ -242,6 +254,7 @@ def test_verify_reads_every_object_whatever_was_copied_before(tmp_path: Path, bu
     assert sorted(path.name for path in cache.glob("copies/*/*")) == ["in-use", "lock", "run"]
 
 
+@S3_FIRST
 def test_a_resume_by_url_on_a_machine_that_has_nothing(tmp_path: Path, bucket: Bucket) -> None:
     url = cut_off(tmp_path, bucket)
     kept = json.loads(read("show", url, "--json", cwd=tmp_path))["finished"]

@@ -41,6 +41,15 @@ class Machine:
         return sorted(each.name for each in open_objects(self.url).listed(""))
 
 
+S3_FIRST = pytest.mark.parametrize("kind_of_store", ["s3", pytest.param("folder", marks=pytest.mark.long)])
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.long)])
+def kind_of_store(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture
 def machine(tmp_path: Path, bucket: Bucket) -> Machine:
     made = Machine(tmp_path / "here", bucket.url)
@@ -137,6 +146,7 @@ def dying_at_delete(number: int) -> Iterator[None]:
         yield
 
 
+@S3_FIRST
 def test_a_removal_that_was_cut_off_is_finished_and_nothing_comes_back_meanwhile(machine: Machine) -> None:
     with dying_at_delete(3), pytest.raises(Crash):
         machine("gc", "r", "--mirror", "--yes")
@@ -154,6 +164,7 @@ def test_a_removal_that_was_cut_off_is_finished_and_nothing_comes_back_meanwhile
     assert machine.run().code == 0
 
 
+@S3_FIRST
 def test_a_live_run_is_refused_and_one_that_was_taken_for_dead_stops(tmp_path: Path, bucket: Bucket) -> None:
     with start_server_process(Behaviour(latency_seconds=0.1)) as server:
         machine = Machine(tmp_path / "m", bucket.url, SAMPLES, server.base_url, seconds=0.05)

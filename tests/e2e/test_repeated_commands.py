@@ -102,9 +102,7 @@ def kill_and_repeat(scene: Scene, moment: Happened, *command: str) -> None:
     assert scene.server.stats().requests == asked
 
 
-@pytest.mark.parametrize(
-    "moment", some(EXTEND_MOMENTS, "the plan file is written", "it has asked half", "it has ended")
-)
+@pytest.mark.parametrize("moment", some(EXTEND_MOMENTS, "the plan file is written", "it has asked half"))
 def test_an_extension_that_is_killed_is_finished_by_the_same_command(tmp_path: Path, moment: str) -> None:
     with start_server_process(SLOW) as server:
         scene = set_up(tmp_path, server)
@@ -134,9 +132,7 @@ def test_an_extension_that_adds_nothing_is_refused_unless_it_is_a_repetition(tmp
         assert server.stats().requests == ROWS
 
 
-@pytest.mark.parametrize(
-    "moment", some(FORK_MOMENTS, "its journal is being written", "it has asked half", "it has ended")
-)
+@pytest.mark.parametrize("moment", some(FORK_MOMENTS, "its journal is being written", "it has ended"))
 def test_a_fork_that_is_killed_is_finished_by_the_same_command(tmp_path: Path, moment: str) -> None:
     """`latest` means the parent in each call, although the fork is the younger run in the second."""
     with start_server_process(SLOW) as server:
@@ -180,7 +176,9 @@ def test_a_fork_without_an_id_says_how_to_resume_it(tmp_path: Path) -> None:
 RETRIES = {"a key": ("sums/arith/s0002/1",), "a kind": ("--kind", "server"), "all": ()}
 
 
-@pytest.mark.parametrize("which", ["a key", "all", pytest.param("a kind", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "which", ["all", *(pytest.param(each, marks=pytest.mark.long) for each in ("a key", "a kind"))]
+)
 def test_a_retry_that_is_killed_is_finished_by_the_same_command(tmp_path: Path, which: str) -> None:
     broken = Behaviour(faults=[Fault("500")])
     with start_server_process(broken) as server, start_server_process(SLOW) as sound:

@@ -315,7 +315,9 @@ def results(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: line[name] for name in names} for line in lines]
 
 
-@pytest.mark.parametrize("solver", ["chat", "twice:ask_twice", "drawn:ask_drawn"])
+@pytest.mark.parametrize(
+    "solver", ["drawn:ask_drawn", *(pytest.param(each, marks=pytest.mark.long) for each in ("chat", "twice:ask_twice"))]
+)
 def test_one_at_a_time_and_64_at_once_give_the_same_results(tmp_path: Path, solver: str) -> None:
     (tmp_path / "drawn.py").write_text(_DRAWN)
     with start_server_process(Behaviour(jitter_seconds=0.005, wrong_rate=WRONG)) as server:

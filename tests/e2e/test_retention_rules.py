@@ -174,6 +174,14 @@ def test_only_the_runs_of_one_experiment_are_listed_with_its_option(tmp_path: Pa
     assert [each["run_id"] for each in call("gc", "--experiment", "other", "--json", cwd=tmp_path).json()] == ["c"]
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs that nothing removes."""
+    folder = tmp_path_factory.mktemp("kept")
+    make(folder, "a", "b")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -197,11 +205,11 @@ def test_only_the_runs_of_one_experiment_are_listed_with_its_option(tmp_path: Pa
         ("retention: []", "say which runs to remove"),
     ],
 )
-def test_a_configuration_with_a_mistake_removes_nothing(tmp_path: Path, store: Path, text: str, said: str) -> None:
-    make(tmp_path, "a", "b")
+def test_a_configuration_with_a_mistake_removes_nothing(kept: Path, text: str, said: str) -> None:
+    store = kept / "runs"
     (store / "store.yaml").write_text(text)
     for options in ([], ["--yes"], ["--yes", "--json"]):
-        done = call("gc", *options, cwd=tmp_path)
+        done = call("gc", *options, cwd=kept)
         assert is_refused(done, said), done
     assert runs_in(store) == ["a", "b"]
 
@@ -235,13 +243,13 @@ def test_an_experiment_with_the_name_of_the_configuration_is_an_experiment(tmp_p
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("holdfast.runs.maintenance.retention", "Lock"),
+        pytest.param("holdfast.runs.maintenance.retention", "Lock", marks=pytest.mark.long),
         ("holdfast.runs.maintenance.retention", "hide_folder"),
-        ("holdfast.runs.maintenance.retention", "remove_note"),
+        pytest.param("holdfast.runs.maintenance.retention", "remove_note", marks=pytest.mark.long),
         ("shutil", "rmtree"),
-        ("os", "unlink"),
-        ("os", "rmdir"),
-        ("holdfast.cli.commands.maintenance", "remove_stale_entries"),
+        pytest.param("os", "unlink", marks=pytest.mark.long),
+        pytest.param("os", "rmdir", marks=pytest.mark.long),
+        pytest.param("holdfast.cli.commands.maintenance", "remove_stale_entries", marks=pytest.mark.long),
     ],
 )
 def test_a_gc_that_is_killed_at_any_step_leaves_whole_runs_and_the_next_one_finishes(

@@ -64,6 +64,7 @@ def write(folder: Path, base_url: str, solver: Any, **task: Any) -> Path:
     (folder / "mine.py").write_text(MINE)
     (folder / "rows.jsonl").write_text('{"id": "s0", "q": "go"}\n')
     spec = {
+        "grace_seconds": 1,
         "models": [{"name": "m", "provider": "openai", "model": "m", "base_url": base_url}],
         "tasks": [{"name": "t", "dataset": {"path": "rows.jsonl"}, "prompt": "{q}", "solver": solver, **task}],
     }

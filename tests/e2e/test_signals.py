@@ -146,11 +146,14 @@ def test_random_signals_never_leave_a_wrong_status_and_lose_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)], ids=["SIGTERM", "SIGINT"]
 )
-def test_a_signal_at_any_moment_of_the_start_ends_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_a_signal_at_any_moment_of_the_start_ends_in_good_order(
+    tmp_path: Path, number: signal.Signals, step: int
+) -> None:
     """Before, while and after the journal is opened."""
     course = stage(tmp_path, 40, model=mock(0.2) | {"max_connections": 1})
     codes = []
-    for moment in range(6):
+    for moment in range(1, 6, step):
         process = start(*course.command, cwd=tmp_path, fresh=True)
         time.sleep(0.4 + 0.3 * moment)
         if moment == 5:

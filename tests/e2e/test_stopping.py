@@ -11,7 +11,9 @@ from tests.e2e.commands import finish, run
 from tests.e2e.live_runs import Stage, alive, begun, ends, gate, is_stopping, mock, stage, wait_for
 
 
-@pytest.mark.parametrize("solver", ["swallow_cancellation", "try_for_ever", "block_for_ever"])
+@pytest.mark.parametrize(
+    "solver", ["swallow_cancellation", "block_for_ever", pytest.param("try_for_ever", marks=pytest.mark.long)]
+)
 def test_a_process_ends_after_two_signals_whatever_its_solver_does(tmp_path: Path, solver: str) -> None:
     course = stage(
         tmp_path, 2, task={"solver": f"mine:{solver}"}, model=mock(3600.0 if solver == "try_for_ever" else 0.0)
@@ -71,7 +73,7 @@ def test_requests_that_wait_for_a_connection_do_not_begin_after_the_signal(tmp_p
 
 def test_a_parked_sample_is_no_stall_while_others_end(tmp_path: Path) -> None:
     """Draining holds back what would ask anew: that is our doing, not the sample's."""
-    stall_seconds = 2.0
+    stall_seconds = 1.0
     model = gate(tmp_path, some=4)
     spec: dict[str, Any] = {"on_stall": "cancel-sample", "stall_seconds": stall_seconds, "grace_seconds": 3600}
     task = {"solver": "mine:twice", "sample_retries": 0}

@@ -50,7 +50,9 @@ def test_a_script_of_ten_lines_runs(tmp_path: Path) -> None:
     assert "completed" in call("show", "mine", cwd=tmp_path).out
 
 
-def test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not(tmp_path: Path) -> None:
+def test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     slips = {
         "holdfast.run(task": "holdfast.rum(task",
         "run.samples().to_pandas()": "run.sample().to_pandas()",
@@ -69,7 +71,9 @@ def test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not
     (tmp_path / "mine.py").write_text(SCRIPT)
     (tmp_path / "slips.py").write_text("import holdfast\n" + "\n\n".join(parts))
     files = ("mine.py", "slips.py")  # in one run, which reads the types of all of Holdfast
-    found = python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *files, cwd=tmp_path).stdout
+    kept = request.config.cache  # the types of Holdfast, from run to run: reading them takes ten seconds
+    cache = str(kept.mkdir("types") if kept else tmp_path / "cache")
+    found = python("-m", "mypy", "--strict", "--cache-dir", cache, *files, cwd=tmp_path).stdout
     assert found.endswith(" errors in 1 file (checked 2 source files)\n"), found
     assert "mine.py" not in found
     first = [i * (len(text.splitlines()) + 3) for i in range(len(slips) + 1)]

@@ -195,7 +195,7 @@ CHANGING = [
 ]
 
 
-@pytest.mark.parametrize("way", [call, call_on_terminal])
+@pytest.mark.parametrize("way", [call_on_terminal, pytest.param(call, marks=pytest.mark.long)])
 def test_commands_that_change_a_run_or_write_files_print_no_control_character(
     way: Callable[..., Done], tmp_path: Path
 ) -> None:
@@ -211,7 +211,16 @@ def test_commands_that_change_a_run_or_write_files_print_no_control_character(
             assert done.code in (0, 1, 2, 3), (command, done.said)
 
 
-@pytest.mark.parametrize("command", ["retry r2", "fork r2 --id n", "extend r2 --set tasks.0.repeats=2"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "retry r2",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("fork r2 --id n", "extend r2 --set tasks.0.repeats=2")
+        ),
+    ],
+)
 def test_without_the_cleaner_commands_that_change_a_run_print_them(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

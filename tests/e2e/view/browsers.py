@@ -88,14 +88,19 @@ class Browser:
 
     def __init__(self, launched: Any) -> None:
         self._launched = launched
+        self._admitted: dict[str, Any] = {}
+        """The cookies that each link of a server has given."""
 
     @contextmanager
     def context(
-        self, *, width: int = 1400, height: int = 900, theme: Theme = "light", scripts: bool = True
+        self, *, width: int = 1400, height: int = 900, theme: Theme = "light", scripts: bool = True, state: Any = None
     ) -> Iterator[Any]:
-        """Its own cookies."""
+        """Its own cookies, or those of `state`."""
         made = self._launched.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme, java_script_enabled=scripts
+            viewport={"width": width, "height": height},
+            color_scheme=theme,
+            java_script_enabled=scripts,
+            storage_state=state,
         )
         try:
             yield made
@@ -111,6 +116,15 @@ class Browser:
                 watched.open(link)
             yield watched
             watched.check()
+
+    @contextmanager
+    def visit(self, home: str, link: str, **settings: Any) -> Iterator[Watched]:
+        """As `watch`, on an empty page: the link is opened once, and later visits have its cookie."""
+        if link not in self._admitted:
+            with self.watch(home, link) as watched:
+                self._admitted[link] = watched.page.context.storage_state()
+        with self.watch(home, state=self._admitted[link], **settings) as watched:
+            yield watched
 
 
 @contextmanager

@@ -10,12 +10,10 @@ import pytest
 
 from tests.e2e.commands import run, write_spec
 from tests.e2e.view.addresses import PATHS, every_address
-from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme
+from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme, Watched
 from tests.e2e.view.viewers import Viewer
 
 pytestmark = NEEDS_CHROMIUM
-
-EVERY_PATH = pytest.mark.parametrize("path", PATHS)
 
 _UNNAMED = """() => {
   const name = (each) => each.getAttribute("aria-label") || each.title || (each.labels && each.labels.length)
@@ -92,60 +90,61 @@ def addresses(store: Path) -> dict[str, str]:
     return every_address(store, "sums", "one", "sums/arith/s0001/1")
 
 
-@EVERY_PATH
-def test_every_control_has_a_name(browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str) -> None:
-    with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(addresses[path])
-        assert watched.page.evaluate(_UNNAMED) == []
-        assert watched.page.evaluate("document.documentElement.lang") == "en"
+@pytest.fixture(scope="module", params=PATHS)
+def opened(
+    request: pytest.FixtureRequest, browser: Browser, viewer: Viewer, addresses: dict[str, str]
+) -> Iterator[Watched]:
+    """Each page, loaded once for the tests that only look at it."""
+    with browser.visit(viewer.url, viewer.link) as watched:
+        watched.open(addresses[request.param])
+        yield watched
 
 
-@EVERY_PATH
-def test_headings_are_in_order_and_landmarks_are_there(
-    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
-) -> None:
-    with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(addresses[path])
-        read = "[...document.querySelectorAll('main :is(h1, h2, h3, h4)')].map((each) => Number(each.tagName[1]))"
-        levels = watched.page.evaluate(read)
-        assert levels[:1] == [1]
-        assert levels.count(1) == 1
-        assert all(after <= before + 1 for before, after in pairwise(levels)), levels
-        for landmark in ("header", "main", "nav"):
-            assert watched.page.locator(landmark).count() >= 1
-        twice = "[...document.querySelectorAll('[id]')].map((each) => each.id)"
-        ids = watched.page.evaluate(twice)
-        assert len(ids) == len(set(ids))
+def test_every_control_has_a_name(opened: Watched) -> None:
+    assert opened.page.evaluate(_UNNAMED) == []
+    assert opened.page.evaluate("document.documentElement.lang") == "en"
+    opened.check()
 
 
-@EVERY_PATH
-def test_the_focus_is_visible_wherever_tab_leads(
-    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
-) -> None:
+def test_headings_are_in_order_and_landmarks_are_there(opened: Watched) -> None:
+    read = "[...document.querySelectorAll('main :is(h1, h2, h3, h4)')].map((each) => Number(each.tagName[1]))"
+    levels = opened.page.evaluate(read)
+    assert levels[:1] == [1]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+    for landmark in ("header", "main", "nav"):
+        assert opened.page.locator(landmark).count() >= 1
+    twice = "[...document.querySelectorAll('[id]')].map((each) => each.id)"
+    ids = opened.page.evaluate(twice)
+    assert len(ids) == len(set(ids))
+    opened.check()
+
+
+def test_the_focus_is_visible_wherever_tab_leads(opened: Watched) -> None:
     read = """() => {
       const style = getComputedStyle(document.activeElement);
       return [document.activeElement.tagName, style.outlineStyle, parseFloat(style.outlineWidth)];
     }"""
-    with browser.watch(viewer.url, viewer.link) as watched:
-        watched.open(addresses[path])
-        for _ in range(25):
-            watched.page.keyboard.press("Tab")
-            name, style, width = watched.page.evaluate(read)
-            assert name == "BODY" or (style != "none" and width >= 1), (name, style, width)
+    for _ in range(25):
+        opened.page.keyboard.press("Tab")
+        name, style, width = opened.page.evaluate(read)
+        assert name == "BODY" or (style != "none" and width >= 1), (name, style, width)
+    opened.check()
 
 
-@EVERY_PATH
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", PATHS)
 def test_every_text_stands_out_from_its_ground(
-    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str, theme: Theme
+    browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:
     every = [addresses[path], addresses[path].replace("/one", "/two"), addresses[path].replace("/one", "/bad")]
-    with browser.watch(viewer.url, viewer.link, theme=theme) as watched:
+    with browser.visit(viewer.url, viewer.link) as watched:
         watched.expected = ("status of 4",)  # a page of a run that cannot be read
         for address in dict.fromkeys(every):
             watched.open(address)
             watched.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-            assert watched.page.evaluate(_CONTRASTS) == {}
+            for theme in ("light", "dark"):
+                watched.page.emulate_media(color_scheme=theme)
+                assert watched.page.evaluate(_CONTRASTS) == {}, (address, theme)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -61,12 +61,12 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize("width", [360, 1200, 2560])
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_fits_its_window(page: Any, viewer: Served, path: str, width: int) -> None:
+@pytest.mark.parametrize("width", [360, 1200, pytest.param(2560, marks=pytest.mark.long)])
+def test_every_page_fits_its_window(page: Any, viewer: Served, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    page.goto(viewer.base + path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for path in PAGES:
+        page.goto(viewer.base + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 def test_a_filter_shows_its_samples_at_once_and_the_keys_turn_pages(page: Any, viewer: Served) -> None:

@@ -1,9 +1,9 @@
 """Every page of the viewer in a real browser: light and dark, narrow and wide, without scripts, by keyboard."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -12,6 +12,7 @@ from holdfast.view.pages import PAGES
 from tests.e2e.commands import run, write_spec
 from tests.e2e.view.addresses import PATHS, every_address, is_page
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme, Watched
+from tests.e2e.view.served import links_in
 from tests.e2e.view.viewers import Viewer
 
 pytestmark = NEEDS_CHROMIUM
@@ -49,7 +50,7 @@ def addresses(store: Path) -> dict[str, str]:
 def test_a_page_opens_without_errors_violations_or_foreign_requests(
     browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:
-    with browser.watch(viewer.url, viewer.link) as watched:
+    with browser.visit(viewer.url, viewer.link) as watched:
         response = watched.open(addresses[path])
         assert response.status == 200
         assert response.header_value("content-type").startswith("text/html")
@@ -64,12 +65,23 @@ def test_a_page_has_a_json_twin(viewer: Viewer, addresses: dict[str, str], path:
     assert isinstance(reply.json(), dict)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1400, 2560])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (360, "light"),
+        (1400, "dark"),
+        *(
+            pytest.param(width, theme, marks=pytest.mark.long)
+            for width in (360, 768, 1400, 2560)
+            for theme in ("light", "dark")
+            if (width, theme) not in ((360, "light"), (1400, "dark"))
+        ),
+    ],
+)
 def test_every_page_fits_the_window(
     browser: Browser, viewer: Viewer, addresses: dict[str, str], width: int, theme: Theme
 ) -> None:
-    with browser.watch(viewer.url, viewer.link, width=width, theme=theme) as watched:
+    with browser.visit(viewer.url, viewer.link, width=width, theme=theme) as watched:
         for address in addresses.values():
             watched.open(address)
             wide = watched.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
@@ -124,27 +136,52 @@ def test_a_reader_follows_a_sorted_and_filtered_list_by_keyboard(browser: Browse
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"pages are missing: {', '.join(MISSING)}")
-def test_every_link_leads_to_a_page_that_opens(browser: Browser, viewer: Viewer) -> None:
-    """From the list of runs on, breadth first, and not the same page with other words of a filter again and again."""
+def test_every_link_leads_to_a_page(viewer: Viewer) -> None:
+    def read(address: str) -> list[str]:
+        reply = viewer.get(address)
+        assert reply.status == 200, address
+        return links_in(reply.text)
+
+    follow_links(viewer, read)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(MISSING), reason=f"pages are missing: {', '.join(MISSING)}")
+def test_every_link_leads_to_a_page_that_opens_in_a_browser(browser: Browser, viewer: Viewer) -> None:
     with browser.watch(viewer.url, viewer.link) as watched:
-        seen, waiting, shapes = set[str](), ["/"], dict[tuple[str, ...], int]()
-        while waiting and len(seen) < _FOLLOWED_MAX:
-            address = waiting.pop(0)
-            seen.add(address)
-            if not is_page(urlsplit(address).path):  # a file, or data
-                assert viewer.get(address).status == 200, address
-                continue
+
+        def read(address: str) -> list[str]:
             assert watched.open(address).status == 200, address
-            read = "found => found.map((each) => new URL(each.getAttribute('href'), location).href)"
-            for found in watched.page.eval_on_selector_all("a[href]", read):
-                parts = urlsplit(found)
-                assert found.startswith(f"{viewer.url}/"), found
-                place = f"{parts.path}{f'?{parts.query}' if parts.query else ''}"
-                shape = (parts.path.split("/")[-1], *sorted(each.partition("=")[0] for each in parts.query.split("&")))
-                if place not in seen and place not in waiting and shapes.get(shape, 0) < 4:
-                    shapes[shape] = shapes.get(shape, 0) + 1
-                    waiting.append(place)
-        assert len(seen) > len(PAGES)
+            found: list[str] = watched.page.eval_on_selector_all(
+                "a[href]", "found => found.map((each) => each.getAttribute('href'))"
+            )
+            return found
+
+        follow_links(viewer, read)
+
+
+def follow_links(viewer: Viewer, read: Callable[[str], list[str]]) -> None:
+    """From the list of runs on, breadth first, and not the same page with other words of a filter again and again.
+
+    `read`: the links of the page at an address.
+    """
+    seen, waiting, shapes = set[str](), ["/"], dict[tuple[str, ...], int]()
+    while waiting and len(seen) < _FOLLOWED_MAX:
+        address = waiting.pop(0)
+        seen.add(address)
+        if not is_page(urlsplit(address).path):  # a file, or data
+            assert viewer.get(address).status == 200, address
+            continue
+        for link in read(address):
+            found = urljoin(f"{viewer.url}{address}", link)
+            parts = urlsplit(found)
+            assert found.startswith(f"{viewer.url}/"), found
+            place = f"{parts.path}{f'?{parts.query}' if parts.query else ''}"
+            shape = (parts.path.split("/")[-1], *sorted(each.partition("=")[0] for each in parts.query.split("&")))
+            if place not in seen and place not in waiting and shapes.get(shape, 0) < 4:
+                shapes[shape] = shapes.get(shape, 0) + 1
+                waiting.append(place)
+    assert len(seen) > len(PAGES)
 
 
 def test_the_token_leaves_the_address_with_the_first_page(browser: Browser, viewer: Viewer) -> None:

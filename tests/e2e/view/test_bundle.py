@@ -21,7 +21,7 @@ from tests.e2e.view.hostile import make_store
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("bundles")
-    spec = write_spec(made, 120, task={"repeats": 2})
+    spec = write_spec(made, 60, task={"repeats": 2})
     assert run("run", spec, "--id", "one", cwd=made).code == 0
     assert run("run", spec, "--id", "two", cwd=made).code == 0
     return made
@@ -38,7 +38,7 @@ def files_in(place: Path) -> set[str]:
 def test_the_manifest_names_every_file_and_the_state_of_each_run(folder: Path, tmp_path: Path) -> None:
     done = call("view", "one", "two", "--bundle", tmp_path / "copy", cwd=folder)
     assert (done.code, done.out) == (0, "")
-    assert "480 samples" in done.err
+    assert "240 samples" in done.err
     assert "index.html" in done.err
     found = manifest(tmp_path / "copy")
     assert (found["format"], found["version"]) == ("holdfast-bundle", 1)
@@ -50,7 +50,7 @@ def test_the_manifest_names_every_file_and_the_state_of_each_run(folder: Path, t
         reader = Reader(str(folder / "runs" / "sums" / each["run_id"] / "journal"))
         last = [entry.line for entry in reader.read() if isinstance(entry, Entry)][-1]
         assert (each["uid"], each["last_record"], each["last_checksum"]) == (reader.uid, last.n, last.x)
-        assert (each["status"], each["samples"]) == ("completed", 240)
+        assert (each["status"], each["samples"]) == ("completed", 120)
 
 
 def test_a_copy_of_the_same_run_is_the_same_and_the_run_is_not_touched(folder: Path, tmp_path: Path) -> None:
@@ -98,14 +98,17 @@ def test_what_cannot_be_copied_leaves_what_was_there(folder: Path, tmp_path: Pat
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_kill_in_the_middle_leaves_no_half_copy_under_the_name(folder: Path, tmp_path: Path, replaced: bool) -> None:
+def test_a_kill_in_the_middle_leaves_no_half_copy_under_the_name(
+    folder: Path, tmp_path: Path, replaced: bool, step: int
+) -> None:
     place = tmp_path / "copy"
     if replaced:
         assert call("view", "one", "--bundle", place, cwd=folder).code == 0
     before = snapshot(tmp_path)
     kills = 0
-    for written in range(1, 30, 3):
+    for written in range(1, 30, step):
         with start("view", "one", "--bundle", place, cwd=folder) as process:
             if wait_until(partial(has_written, tmp_path, written), process):
                 process.send_signal(signal.SIGKILL)

@@ -46,7 +46,7 @@ def check_order(events: list[Event], first: int = 0) -> int:
 
 
 def test_no_record_is_missing_or_sent_twice_across_kills_of_the_server(viewer: Viewer, tmp_path: Path) -> None:
-    spec, folder = write_live_spec(tmp_path), tmp_path / "runs" / "sums" / "live"
+    spec, folder = write_live_spec(tmp_path, 120), tmp_path / "runs" / "sums" / "live"
     with start("run", spec, "--id", "live", cwd=tmp_path) as process:
         assert wait_until(lambda: any(folder.glob("journal/*.jsonl")), process)
         seen: list[Event] = []
@@ -59,15 +59,15 @@ def test_no_record_is_missing_or_sent_twice_across_kills_of_the_server(viewer: V
                         seen.append(event)
                         if not event.data["live"]:
                             break
-                        if kills < 3 and event.data["n"] > 150 * (kills + 1):
+                        if kills < 3 and event.data["n"] > 60 * (kills + 1):
                             kills += 1
                             viewer.kill()
                             viewer.restart()
                             break
         assert finish(process).code == 0
     assert kills == 3
-    assert check_order(seen) == records_of(folder) > 900
-    assert sum(event.data["types"].get("sample.finished", 0) for event in seen) == 300
+    assert check_order(seen) == records_of(folder) > 360
+    assert sum(event.data["types"].get("sample.finished", 0) for event in seen) == 120
 
 
 def test_a_kill_of_the_run_and_its_resume_are_seen(viewer: Viewer, tmp_path: Path) -> None:
@@ -110,15 +110,21 @@ def test_a_stream_begins_at_the_end_and_reads_once_for_all(viewer: Viewer, tmp_p
             assert found.data["n"] == count + found.data["count"] == records_of(tmp_path / "runs" / "sums" / "live")
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    """A server that shows a run that has ended."""
+    folder = tmp_path_factory.mktemp("finished")
+    assert run("run", write_spec(folder), "--id", "live", cwd=folder).code == 0
+    with Viewer("runs", cwd=folder) as made:
+        yield made
+
+
 @pytest.mark.parametrize(
     "given",
     ["5.1.10.abc", "999999.1.99999.abc", "9" * 5000, "1.1", "x", "1.99999999.0.a", "-1.-1.-1.a", "1.1.1.../..", "²"],
 )
-def test_an_id_that_no_stream_has_sent_resets_the_page_or_starts_at_the_end(
-    viewer: Viewer, tmp_path: Path, given: str
-) -> None:
-    assert run("run", write_spec(tmp_path), "--id", "live", cwd=tmp_path).code == 0
-    with stream(viewer, ADDRESS, given) as events:
+def test_an_id_that_no_stream_has_sent_resets_the_page_or_starts_at_the_end(finished: Viewer, given: str) -> None:
+    with stream(finished, ADDRESS, given) as events:
         assert next(events).name == "hello"
         event = next(events)
         assert event.name == "reset" or (event.name, event.data["count"]) == ("records", 0)
@@ -148,7 +154,7 @@ def test_a_run_that_is_not_there_has_no_events(viewer: Viewer) -> None:
 def test_a_mirrored_run_is_live_too(tmp_path: Path) -> None:
     mirror = f"file://{tmp_path / 'mirror'}"
     options = {"options": {"reply": "8", "latency_seconds": 0.05}}
-    spec = write_spec(tmp_path, 160, model=options, concurrency={"samples": 1}, mirror={"url": mirror, "seconds": 0.5})
+    spec = write_spec(tmp_path, 100, model=options, concurrency={"samples": 1}, mirror={"url": mirror, "seconds": 0.5})
     with start("run", spec, "--id", "live", cwd=tmp_path) as process:
         found = tmp_path / "mirror" / "sums" / "live"
         assert wait_until(lambda: found.exists() and len(list(found.rglob("*"))) > 4, process)
@@ -162,4 +168,4 @@ def test_a_mirrored_run_is_live_too(tmp_path: Path) -> None:
                             break
             assert finish(process).code == 0
     assert len([event for event in seen if event.data["count"]]) > 1
-    assert check_order(seen) > 160
+    assert check_order(seen) > 100

@@ -26,20 +26,30 @@ def form_token(viewer: Viewer, path: str = SAMPLE) -> str:
     return found[1]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_spec(tmp_path, 2)
-    assert call("run", "eval.yaml", "--id", RUN, "--store", tmp_path / "runs", cwd=tmp_path).code == 0
-    return tmp_path
+def make_run(folder: Path) -> Path:
+    write_spec(folder, 2)
+    assert call("run", "eval.yaml", "--id", RUN, "--store", folder / "runs", cwd=folder).code == 0
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests that change nothing."""
+    return make_run(tmp_path_factory.mktemp("scored"))
+
+
+@pytest.fixture(scope="module")
 def viewer(folder: Path) -> Iterator[Viewer]:
     with viewing(folder / "runs", "--edit") as found:
         yield found
 
 
-def test_a_score_is_recorded_with_its_author_and_reason_and_counts(folder: Path, viewer: Viewer) -> None:
+def test_a_score_is_recorded_with_its_author_and_reason_and_counts(tmp_path: Path) -> None:
+    with viewing(make_run(tmp_path) / "runs", "--edit") as viewer:
+        check_recorded(tmp_path, viewer)
+
+
+def check_recorded(folder: Path, viewer: Viewer) -> None:
     reply = viewer.post(f"{SAMPLE}/scores", {**FORM, "form_token": form_token(viewer)})
     assert (reply.status, reply.headers["Location"]) == (303, f"{SAMPLE}#scores")
     (score,) = [each for each in shown(folder)["scores"] if each["current"]]

@@ -207,7 +207,14 @@ def without_places(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("part", ["", "/lineage", "/profile", "/spec", "/compare"])
-@pytest.mark.parametrize("where", ["early", "first kill", "between", "second kill", "middle", "last"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "first kill",
+        "middle",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("early", "between", "second kill", "last")),
+    ],
+)
 def test_the_run_as_it_was_is_the_run_whose_journal_was_cut_there(
     store: Path, viewer: Served, tmp_path: Path, part: str, where: str
 ) -> None:

@@ -240,11 +240,11 @@ def test_a_response_that_streams_may_take_long_if_no_pause_in_it_does() -> None:
             await asyncio.sleep(0.01)
         server.writers[0].write(whole)
         for _ in range(8):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.2)
             server.writers[0].write(b"x")
         assert (await asking).body == b"x" * 8
 
-    use(server, story, seconds=3.0)
+    use(server, story, seconds=1.5)
 
 
 def test_a_response_that_streams_and_falls_silent_is_a_timeout() -> None:

@@ -21,7 +21,7 @@ SAMPLES = 6
 REPEATS = 3
 CONS = {"repeats": REPEATS, "reduce": ["mean", {"cons_at_k": {"k": 3, "answer": "tone"}}]}
 PANEL = {"name": "rubric", "args": {"roles": ["a", "b"]}, "task": "t"}
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "cons@k": (CONS, [{"name": "right"}]),
     "panel": ({"repeats": REPEATS}, [PANEL]),
     "own scorer": ({"repeats": REPEATS}, [{"name": "right", "function": "mine:right"}]),

@@ -471,6 +471,16 @@ def test_help_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments", [["ls"], ["show", "first"], ["report", "first"], ["run", "eval.yaml", "--id", "first"]]
+)
+def test_looking_at_a_run_does_not_import_numpy_or_scipy(finished: Path, arguments: list[str]) -> None:
+    program = f"import sys\nfrom holdfast.cli.main import main\nsys.argv = {['holdfast', *arguments]}\n"
+    program += "try:\n    main()\nfinally:\n    print('loaded', {'numpy', 'scipy'} & set(sys.modules))\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=finished, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded set()"), done.stderr
+
+
+@pytest.mark.parametrize(
     ("change", "field"),
     [
         ("models.arith.params.temperature=0.9", "models.arith.params"),

@@ -3,16 +3,17 @@
 Some were recorded with each answer. Others show only across answers: the same answer in all repeats, answers far slower
 than the rest, different scores for equal answers. The first two follow from the totals of the index. The last one is
 looked for in rows, only among scorers that can give equal answers different scores, and once for each state of a page:
-what was found is kept in the cache, by the checksums of the pages.
+what was found is kept in the cache, by the checksums of the pages, as a bit for each answer.
 """
 
+import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.records import JUDGES, Cell, Durations, Ordinal, bucket_of, normalized
+from holdfast.records import JUDGES, Cell, Durations, bucket_of, normalized
 from holdfast.score import ANOMALIES_VERSION, KINDS
 from holdfast.state import LONG, AnswerRow, Bits, Index, Tally, repeated, stored_reducing
 
@@ -25,7 +26,9 @@ _MAY_DIFFER = JUDGES | {"code_tests", "bert_score", "embedding_similarity"}
 """Built-in scorers that can give the same answer another score."""
 
 
-_ordinals = msgspec.json.Decoder(dict[str, list[Ordinal]])
+Differing = dict[str, list[tuple[int, str]]]
+"""By scorer: a multiple of eight, and a bit for each ordinal from there on, in Base64. One pair for each page."""
+_differing = msgspec.json.Decoder(Differing)
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -65,6 +68,9 @@ class Anomalies:
         """By scorer: answers that it scored otherwise than an equal answer to the same sample."""
         if "scores_differ" in self._kinds and _may_differ(index, evaluation):
             self._differing = _find_differing(index, evaluation)
+        self._any_differing = Bits()
+        for members in self._differing.values():
+            self._any_differing.merge(0, members.encoded())
         self._equal: tuple[Mapping[int, AnswerRow], frozenset[int]] = ({}, frozenset())
         """The rows of the page that was looked at last, and the ordinals of equal answers in it."""
 
@@ -131,10 +137,10 @@ class Anomalies:
         return next((row.o for row in rows if row.status == "finished" and bucket_of(row.seconds) > bucket), first)
 
     def _count_differing(self, cell: Cell, found: dict[str, Tally]) -> None:
-        ordinals = range(cell.first, cell.first + cell.count) if self._differing else ()
-        for o in ordinals:
-            if any(o in members for members in self._differing.values()):
-                found.setdefault("scores_differ", Tally()).add(o)
+        count = self._any_differing.count_in(cell.first, cell.count)
+        if count:
+            first = self._any_differing.first_in(cell.first, cell.count)
+            found.setdefault("scores_differ", Tally()).add(first, count)
 
     def _is_identical(self, row: AnswerRow, how: Identical) -> bool:
         if how.long and row.characters < LONG:
@@ -231,28 +237,27 @@ def _find_differing(index: Index, evaluation: str) -> dict[str, Bits]:
     """By scorer: answers that it scored otherwise than an equal answer to the same sample. Reads only the rows of pages
     that have changed since an earlier call.
     """
-    before = index.differing.stamps if index.differing is not None else {}
-    others = {name: content for name, content in before.items() if not name.startswith(f"{evaluation} ")}
+    name = f"differing {evaluation}"
+    before = index.kept_results(name)
     known: dict[str, str] = {}
     found: dict[str, Bits] = {}
     for pages in index.related_pages():
-        name = f"{evaluation} {index.fingerprint(pages, evaluation)}"
-        try:
-            differing = _ordinals.decode(before[name])
-        except (KeyError, msgspec.MsgspecError):
+        state = index.fingerprint(pages, evaluation)
+        if state in before:
+            known[state], differing = before[state], _differing.decode(before[state])
+        else:
             differing = _differing_on(index, pages, evaluation)
-        known[name] = msgspec.json.encode(differing).decode()
-        for scorer, ordinals in differing.items():
+            known[state] = msgspec.json.encode(differing).decode()
+        for scorer, parts in differing.items():
             members = found.setdefault(scorer, Bits())
-            for o in ordinals:
-                members.add(o)
-    if index.differing is not None:
-        index.differing.remember(others | known)
+            for first, data in parts:
+                members.merge(first, base64.b64decode(data))
+    index.keep_results(name, known)
     return found
 
 
-def _differing_on(index: Index, pages: Sequence[int], evaluation: str) -> dict[str, list[int]]:
-    """By scorer, the ordinals of answers on these pages. Reads their scores twice: few are apart."""
+def _differing_on(index: Index, pages: Sequence[int], evaluation: str) -> Differing:
+    """Of the answers on these pages. Reads their scores twice: few are apart."""
     first: dict[tuple[int, str], bytes] = {}
     apart: set[tuple[int, str]] = set()
     for answer, score in index.made(evaluation, pages):
@@ -260,10 +265,18 @@ def _differing_on(index: Index, pages: Sequence[int], evaluation: str) -> dict[s
             same = (answer.said, score.scorer)
             if first.setdefault(same, score.encoded) != score.encoded:
                 apart.add(same)
-    found: dict[str, list[int]] = {}
-    for answer, score in index.made(evaluation, pages) if apart else ():
-        if (answer.said, score.scorer) in apart and not score.failure and score.encoded != b"null":
-            found.setdefault(score.scorer, []).append(answer.o)
+    found: Differing = {}
+    for page in pages if apart else ():
+        members: dict[str, list[int]] = {}
+        for answer, score in index.made(evaluation, [page]):
+            if (answer.said, score.scorer) in apart and not score.failure and score.encoded != b"null":
+                members.setdefault(score.scorer, []).append(answer.o)
+        for scorer, ordinals in members.items():
+            start = min(ordinals) // 8 * 8
+            bits = Bits()
+            for o in ordinals:
+                bits.add(o - start)
+            found.setdefault(scorer, []).append((start, base64.b64encode(bits.encoded()).decode()))
     return found
 
 

@@ -19,13 +19,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import xxhash
 
 from holdfast.journal import Reader, journal_folder
+from holdfast.plan import data_path, plan_path
 from holdfast.records import COUNT_MAX, JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
-from holdfast.report.reduction import Reduced, SampleGroups, bounds_of, member_of, reduced_scale, with_counts
+from holdfast.report.reduction import (
+    Reduced,
+    SampleGroups,
+    bounds_of,
+    group_columns,
+    member_of,
+    reduced_scale,
+    with_counts,
+)
 from holdfast.report.text import format_number, without_scorer_name
 from holdfast.score import EvaluationScales, as_number, scales_of
 from holdfast.spec import MEAN, Counts, Reduction
@@ -38,7 +48,9 @@ from holdfast.state import (
     ScorerTotals,
     Tally,
     score_totals,
+    stamp_of_file,
     stored_reducing,
+    stored_repeats,
 )
 from holdfast.stats import (
     BOOL,
@@ -52,6 +64,8 @@ from holdfast.stats import (
     summarise_sums,
 )
 
+_ROWS_VERSION = 1
+"""Of `RowTotals`. Raise it with every change of what is computed: kept ones of other versions are not used."""
 _MODEL_FIELDS = ("provider", "model", "params", "options")
 
 
@@ -320,11 +334,7 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
                 message = row.message if what == "failures" else f"counts.{kind} is {getattr(counts, kind, '')}"
                 message = anomalies.of(row).get(kind, "") if what == "anomalies" else message
                 examples[what][kind] = Example(row.key, message)
-    votes: dict[str, dict[int, Any]] = {}
-    for score in selected.scores(index) if selected.judges else ():
-        if not score.failure:
-            votes.setdefault(score.scorer, {})[score.o] = score.value
-    groups = SampleGroups(index.folder, index.story.spec, selected.cells)
+    rows = _row_totals(index, selected)
     unfinished = selected.planned - finished - failed
     left = {"unfinished": unfinished, "failed": failed}
     tokens = (sum(page.input_tokens for page in pages), sum(page.output_tokens for page in pages))
@@ -338,15 +348,15 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         failures={kind: tally.count for kind, tally in sorted(failures.items(), key=lambda each: -each[1].count)},
         usage=Usage(min(tokens[0], COUNT_MAX), min(tokens[1], COUNT_MAX)),
         seconds=round(math.fsum(page.seconds for page in pages), 3),
-        scorers=tuple(_report_scorers(index, selected, groups, left)),
+        scorers=tuple(_report_scorers(index, selected, rows.scorers, left)),
         examples=examples["failures"],
         marks={mark: tally.count for mark, tally in marks.items()},
         marked=examples["marks"],
         cost=cost,
-        agreement=tuple(agreements(selected.judges, votes)),
+        agreement=rows.agreement,
         anomalies={kind: tally.count for kind, tally in anomaly_counts.items()},
         odd=examples["anomalies"],
-        groups_unknown=groups.unknown.get(selected.task, ""),
+        groups_unknown=rows.groups_unknown,
     )
 
 
@@ -358,33 +368,83 @@ def _merge_tallies(pages: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     return found
 
 
-def _report_scorers(
-    index: Index, selected: CellAnswers, groups: SampleGroups, left: Mapping[str, int]
-) -> Iterator[ScorerReport]:
-    """`left`: how many planned answers do not exist, by reason."""
-    pages = index.totals(selected.cells)
-    scorers: dict[str, list[ScorerTotals]] = {}
-    if _crosses_pages(selected, groups, [page.answers.edges for page in pages if page.answers.finished]):
+class RowTotals(msgspec.Struct, frozen=True):
+    """What a report of a cell needs beyond the totals of its pages. It is computed from all rows, and kept in the cache
+    for as long as nothing that it depends on changes.
+    """
+
+    scorers: dict[str, ScorerTotals] | None = None
+    """By scorer; None if the totals of pages are enough."""
+    agreement: tuple[Agreement, ...] = ()
+    groups_unknown: str = ""
+
+
+_row_totals_decoder = msgspec.json.Decoder(RowTotals)
+
+
+def _row_totals(index: Index, selected: CellAnswers) -> RowTotals:
+    spec, cells, crosses = index.story.spec, selected.cells, _crosses_pages(index, selected)
+    column = group_columns(spec).get(selected.task)
+    if not (crosses or column or selected.judges):
+        return RowTotals()
+    paths = [plan_path(index.folder, each.block) for each in cells]
+    paths += [data_path(index.folder, each.rows_block) for each in cells]
+    basis = (
+        _ROWS_VERSION,
+        index.fingerprint_of(cells, selected.evaluation),
+        (cells, selected.reducing, selected.judges, column, spec.get("record_data", True)),
+        [stamp_of_file(path) for path in paths] if column else (),
+    )
+    name = f"cell {selected.evaluation} {selected.task}/{selected.model}"
+    state = xxhash.xxh3_128_hexdigest(msgspec.json.encode(basis))
+    kept = index.kept_results(name).get(state)
+    if kept is not None:
+        return _row_totals_decoder.decode(kept)
+    found = _read_rows(index, selected, crosses=crosses)
+    if not found.groups_unknown:  # else the files may be readable next time
+        index.keep_results(name, {state: msgspec.json.encode(found).decode()})
+    return found
+
+
+def _read_rows(index: Index, selected: CellAnswers, *, crosses: bool) -> RowTotals:
+    groups = SampleGroups(index.folder, index.story.spec, selected.cells)
+    votes: dict[str, dict[int, Any]] = {}
+    for score in selected.scores(index) if selected.judges else ():
+        if not score.failure:
+            votes.setdefault(score.scorer, {})[score.o] = score.value
+    scorers = None
+    if crosses or groups.any:
         known = {row.o: row.sample for row in selected.rows(index)}
         members = {known[o]: member_of(known[o], group) for o in known if (group := groups.at(o))}
         texts = {how.label: dict(_texts(index, selected, how)) for how in selected.reducing.reductions if how.is_cons}
-        totals = score_totals(selected.scores(index), known, selected.reducing, members, texts)
-        scorers = {name: [each] for name, each in totals.items()}
-    else:
-        for page in pages:
-            for name, each in page.evaluations.get(selected.evaluation, {}).items():
-                scorers.setdefault(name, []).append(each)
+        scorers = score_totals(selected.scores(index), known, selected.reducing, members, texts)
+    unknown = groups.unknown.get(selected.task, "")
+    return RowTotals(scorers, tuple(agreements(selected.judges, votes)), unknown)
+
+
+def _crosses_pages(index: Index, selected: CellAnswers) -> bool:
+    """Whether the totals of pages are not enough: the repeats of one sample may be on several pages, or a reducer
+    (cons@k) compares answers.
+    """
+    repeats = {stored_repeats(spec).get(selected.task) for spec in index.story.specs} - {None}
+    is_repeated = len(selected.cells) > 1 and len(repeats) > 1  # `extend` has added repeats of the same samples
+    edges = [page.answers.edges for page in index.totals(selected.cells) if page.answers.finished]
+    is_split = any(before[1] == after[0] for before, after in itertools.pairwise(edges))
+    return is_repeated or is_split or any(how.is_cons for how in selected.reducing.reductions)
+
+
+def _report_scorers(
+    index: Index, selected: CellAnswers, totals: Mapping[str, ScorerTotals] | None, left: Mapping[str, int]
+) -> Iterator[ScorerReport]:
+    """`totals`: of the whole cell, if those of its pages are not enough. `left`: how many planned answers do not exist,
+    by reason.
+    """
+    scorers: dict[str, list[ScorerTotals]] = {name: [each] for name, each in (totals or {}).items()}
+    for page in index.totals(selected.cells) if totals is None else ():
+        for name, each in page.evaluations.get(selected.evaluation, {}).items():
+            scorers.setdefault(name, []).append(each)
     for name, parts in sorted(scorers.items()):
         yield _report_scorer(index, selected, name, parts, left)
-
-
-def _crosses_pages(selected: CellAnswers, groups: SampleGroups, edges: Sequence[tuple[str, str]]) -> bool:
-    """Whether the totals of pages are not enough: a group of samples or the repeats of one sample may be on several
-    pages, or a reducer (cons@k) compares answers.
-    """
-    is_extended = len(selected.cells) > 1  # perhaps by more repeats of the same samples
-    is_split = any(before[1] == after[0] for before, after in itertools.pairwise(edges))
-    return groups.any or is_extended or is_split or any(how.is_cons for how in selected.reducing.reductions)
 
 
 def _report_scorer(

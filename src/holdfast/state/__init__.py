@@ -40,6 +40,7 @@ from holdfast.state.totals import (
     repeated,
     score_totals,
     stored_reducing,
+    stored_repeats,
 )
 
 __all__ = [
@@ -105,4 +106,5 @@ __all__ = [
     "status_of",
     "step_gist",
     "stored_reducing",
+    "stored_repeats",
 ]

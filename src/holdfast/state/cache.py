@@ -6,7 +6,7 @@ cache, and callers work in memory. Everything in it is derived: it may be delete
 
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
 runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`),
-`differing/<name>.json` has the answers of a run that were scored otherwise than equal answers (see `report.anomalies`),
+`results/<name>.json` has what reports have computed from the rows of a run (see `Index.keep_results`),
 `folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`), and `tables/<name>/` is the
 list of samples of a run that the viewer shows (see `view.table`). The modification time of an entry is its time of last
 use. All folders are private to their owner.
@@ -39,7 +39,8 @@ IDENTITY = "identity.json"
 """A file inside a table: the `Identity` of what it is derived from."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
-_KINDS = ("runs", "stores", "copies", "checks", "folds", "differing", "tables")
+_KINDS = ("runs", "stores", "copies", "checks", "folds", "results", "differing", "tables")
+"""No version that can read `differing` is left: its entries are only removed."""
 _NETWORKED = frozenset(
     {
         "9p",

@@ -98,6 +98,26 @@ class Bits:
         self.count += 1
         return True
 
+    def first_in(self, first: int, count: int) -> int:
+        """The lowest of the `count` ordinals from `first` on that is in the set; -1 if none is."""
+        part = int.from_bytes(self._bytes[first >> 3 : (first + count + 7) >> 3], "little") >> (first & 7)
+        lowest = (part & -part).bit_length() - 1
+        return first + lowest if 0 <= lowest < count else -1
+
+    def merge(self, first: int, data: bytes) -> None:
+        """Add the ordinals that are set in `data`, as `encoded` returns them. Its first bit is `first`, a multiple of
+        eight.
+        """
+        if not data or not 0 <= first <= ORDINALS_MAX - 8 * len(data):
+            return
+        start, end = first >> 3, (first >> 3) + len(data)
+        if end > len(self._bytes):
+            self._bytes.extend(bytes(end - len(self._bytes)))
+        before = int.from_bytes(self._bytes[start:end], "little")
+        after = before | int.from_bytes(data, "little")
+        self._bytes[start:end] = after.to_bytes(len(data), "little")
+        self.count += after.bit_count() - before.bit_count()
+
     def discard(self, number: int) -> None:
         if number in self:
             self._bytes[number >> 3] &= ~(1 << (number & 7)) & 0xFF

@@ -96,8 +96,7 @@ class Index:
         uid = Reader(journal_folder(run)).uid
         self.checked = CheckedFiles(run, uid)
         """Files that were verified before: sealed segments, and originals that other code has checked."""
-        self.differing = CheckedFiles(run, uid, "differing") if kept else None
-        """By `fingerprint`: what a report found by comparing the rows of these pages. None if nothing is kept."""
+        self._results = CheckedFiles(run, uid, "results") if kept else None
         self._snapshot = Snapshot(identify("runs", run, uid), _VERSION)
         self._reset()
         try:
@@ -254,6 +253,24 @@ class Index:
         entries = [self._directory.pages[page] for page in pages]
         parts = [(_checksum(entry, ANSWERS), _checksum(entry, f"{SCORES}{evaluation}")) for entry in entries]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode((evaluation, pages, parts)))
+
+    def fingerprint_of(self, cells: Sequence[Cell], evaluation: str) -> str:
+        """The `fingerprint` of all pages of these cells."""
+        pages = [page for cell in cells for page in self._pages.pages_of(cell.first, cell.count)]
+        return self.fingerprint(pages, evaluation)
+
+    def kept_results(self, name: str) -> dict[str, str]:
+        """What an earlier reader computed from rows and kept under this name. The keys are of its choice: they must
+        contain the fingerprint of everything that the result depends on.
+        """
+        stored, prefix = self._results.stamps if self._results is not None else {}, f"{name} "
+        return {key.removeprefix(prefix): content for key, content in stored.items() if key.startswith(prefix)}
+
+    def keep_results(self, name: str, results: Mapping[str, str]) -> None:
+        """Keep these results in the cache, in place of all others of this name."""
+        if self._results is not None:
+            others = {key: value for key, value in self._results.stamps.items() if not key.startswith(f"{name} ")}
+            self._results.remember({**others, **{f"{name} {key}": value for key, value in results.items()}})
 
     def planned_pages(self, evaluation: str) -> Iterator[PlannedPage]:
         """All pages of keys in plan order, also those without records."""

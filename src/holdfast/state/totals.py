@@ -121,8 +121,13 @@ class Reducing(msgspec.Struct, frozen=True):
 
 def stored_reducing(spec: Mapping[str, Any]) -> dict[str, Reducing]:
     """By task, from a stored spec."""
-    repeats = {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
+    repeats = stored_repeats(spec)
     return {task: Reducing(how, repeats.get(task, 1)) for task, how in stored_reductions(spec).items()}
+
+
+def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
+    """By task, from a stored spec."""
+    return {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
 
 
 def answer_totals(rows: Iterable[AnswerRow], samples: Mapping[int, str]) -> AnswerTotals:

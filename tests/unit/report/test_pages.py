@@ -105,5 +105,5 @@ def test_small_pages_and_small_steps_give_the_same_report(
     in_steps = report(steps)
     assert [cell["finished"] for cell in in_steps] == [cell["finished"] for cell in whole]
     index_file(steps).unlink()
-    shutil.rmtree(tmp_path / "cache" / "differing")
+    shutil.rmtree(tmp_path / "cache" / "results")
     assert is_close(report(steps), in_steps)

@@ -26,7 +26,7 @@ from holdfast.spec.reductions import Reduction, reductions
 from holdfast.state import totals
 from holdfast.stats import BOOL, COUNT, NUMBER, Scale, Summary, sum_groups, summarise, summarise_sums
 from tests import oracle
-from tests.caches import Change, index_file, set_row, tamper
+from tests.caches import Change, set_row, tamper
 from tests.journals import flipped, write_session
 from tests.oracle import check_reports, formulas
 from tests.oracle.formulas import Defined, Given, Possible
@@ -98,25 +98,27 @@ def other(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callabl
 
 
 @pytest.mark.parametrize("way", [each.name for each in reductions([*WAYS[1:], BY_LABEL])])
-def test_a_mistake_in_a_reducer_is_found(place: RunLocation, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_a_mistake_in_a_reducer_is_found(
+    place: RunLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
 
     def half(how: Reduction, *rest: Any) -> Any:
         value = reduced_value(how, *rest)
         return value / 2 if how.name == way and isinstance(value, float) else value
 
     monkeypatch.setattr(totals, "reduced_value", half)
-    index_file(place.folder).unlink(missing_ok=True)  # it has the right values
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))  # the usual one has the right values
     (label,) = {each.label for each in reductions([*WAYS, BY_LABEL]) if each.name == way} - {"cons@2 by panel.tone"}
-    try:
-        found = check_reports(place).differences
-    finally:
-        index_file(place.folder).unlink()
+    found = check_reports(place).differences
     assert any(f"panel.right: {label}: mean" in each for each in found), found
     assert all(f": {label}" in each for each in found)
 
 
 @pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
-def test_a_mistake_in_an_agreement_is_found(place: RunLocation, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_mistake_in_an_agreement_is_found(
+    place: RunLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))  # the usual one has the right values
     monkeypatch.setattr(cells, name, other(getattr(cells, name), lambda value: value / 2))
     (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.journal import Position
+from holdfast.records import ORDINALS_MAX
 from holdfast.records.samples import Usage
 from holdfast.state.fold import Bits, Positions
 from tests.unit.state.stories import (
@@ -140,3 +141,22 @@ def test_bits_know_of_a_range_whether_any_or_all_are_set(numbers: set[int], firs
         bits.add(number)
     wanted = set(range(first, first + count))
     assert (bits.has_any(first, count), bits.has_all(first, count)) == (bool(numbers & wanted), numbers >= wanted)
+    assert bits.first_in(first, count) == min(numbers & wanted, default=-1)
+
+
+@given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)), st.integers(0, 5))
+def test_bits_can_be_merged(numbers: set[int], others: set[int], at: int) -> None:
+    bits, added = Bits(), Bits()
+    for number in numbers:
+        bits.add(number)
+    for number in others:
+        added.add(number)
+    bits.merge(8 * at, added.encoded())
+    every = numbers | {8 * at + number for number in others}
+    assert ({number for number in range(200) if number in bits}, bits.count) == (every, len(every))
+
+
+def test_bits_beyond_all_plans_are_not_merged() -> None:
+    bits = Bits()
+    bits.merge(ORDINALS_MAX, b"\1")
+    assert (bits.count, bits.encoded()) == (0, b"")

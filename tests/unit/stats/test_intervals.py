@@ -1,6 +1,8 @@
 """Means and intervals, against scipy, against hand-computed values, and against how often they hold the truth."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Hashable
 from random import Random
 
@@ -25,6 +27,7 @@ from holdfast.stats import (
     summarise_sums,
     wilson,
 )
+from holdfast.stats.intervals import student_quantile
 
 CLOSE = 1e-9
 REAL = st.floats(-1e6, 1e6)
@@ -362,3 +365,16 @@ def test_the_exact_interval_of_repeats_errs_at_most_as_often_as_it_says(
         below += share < known(found.low)
         above += share > known(found.high)
     assert max(below, above) / times <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / times)
+
+
+@pytest.mark.parametrize("tail", [0.5, 0.6, 0.9, 0.975, 0.999, 0.99999, 0.025])
+@pytest.mark.parametrize("freedom", [1000, 1001, 12_345, 999_999])
+def test_students_quantile_of_many_groups_is_that_of_scipy(freedom: int, tail: float) -> None:
+    assert student_quantile(freedom, tail) == pytest.approx(scipy_stats.t.ppf(tail, freedom), rel=1e-11, abs=1e-12)
+
+
+def test_an_interval_of_many_groups_needs_no_scipy() -> None:
+    program = "import sys\nfrom holdfast.stats import student\n"
+    program += "print(student([0.1, 0.7] * 1000).method, 'scipy' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert printed.stdout == "student False\n", printed.stderr

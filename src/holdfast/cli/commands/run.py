@@ -100,10 +100,12 @@ def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> N
     """
     part, limit = overrides.selection, given.spec.limit
     is_part = bool(part.samples) or bool(given.where and (part.tasks or part.models))
+    if not is_part and (part.limit is None or limit is None):
+        return
     with Run(place) as run:
         if run.status()[0] != "completed":
             return
-        if not is_part and part.limit is not None and limit is not None:
+        if not is_part and limit is not None:
             # A cell with fewer samples than the limit has all rows.
             repeats = {task.name: task.repeats for task in given.spec.tasks}
             is_part = any(cell.planned >= limit * repeats[cell.task] for cell in run.cells())

@@ -16,6 +16,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -190,7 +191,7 @@ def derived_rows(comparisons: Sequence[Comparison]) -> list[bool]:
     ]
 
 
-class PairedSamples(msgspec.Struct, frozen=True):
+class PairedSamples(msgspec.Struct, frozen=True, dict=True):
     """`first[i]` and `second[i]` are the means of one sample over the keys that both sides have."""
 
     first: Sequence[float]
@@ -203,14 +204,18 @@ class PairedSamples(msgspec.Struct, frozen=True):
     repeats: int = 1
     """How many answers a reduced value comes from."""
 
-    @property
+    @cached_property
+    def group_count(self) -> int:
+        return len(set(self.groups))
+
+    @cached_property
     def differences(self) -> list[float]:
         """Second minus first."""
         return [after - before for before, after in zip(self.first, self.second, strict=True)]
 
     def interval(self, confidence: float = LEVEL) -> Summary:
         found = paired_interval(self.differences, self.groups, confidence, self.scale, self.answers * self.repeats)
-        return with_counts(found, self.answers, len(set(self.groups)))
+        return with_counts(found, self.answers, self.group_count)
 
 
 def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None) -> PairedSamples | None:
@@ -224,15 +229,15 @@ def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None)
     common = [pair for pair in mine if pair in theirs and (keys is None or pair in keys)]
     if not common:
         return None
-    names = [sample for sample, _ in common]
-    means = [mean_by_sample(names, [side[pair] for pair in common]) for side in (mine, theirs)]
-    samples = list(means[0])
-    grouping = [side.groups for side in (first, second) if side.groups] or [{}]
-    several = ([groups.get(sample, sample) for sample in samples] for groups in grouping)
-    members = min(several, key=lambda groups: len(set(groups)))
+    samples = [sample for sample, _ in common]
+    one, other = ([side[pair] for pair in common] for side in (mine, theirs))
+    if len(set(samples)) < len(samples):
+        means = [mean_by_sample(samples, values) for values in (one, other)]
+        samples, (one, other) = list(means[0]), (list(each.values()) for each in means)
+    several = [[groups.get(sample, sample) for sample in samples] for groups in (first.groups, second.groups) if groups]
+    members: Sequence[Hashable] = min(several, key=lambda groups: len(set(groups))) if several else samples
     scale = _common_scale(first, second)
-    repeats = max(first.repeats, second.repeats)
-    return PairedSamples(list(means[0].values()), list(means[1].values()), members, len(common), scale, repeats)
+    return PairedSamples(one, other, members, len(common), scale, max(first.repeats, second.repeats))
 
 
 def _common_scale(first: Measure, second: Measure) -> Scale:
@@ -266,7 +271,7 @@ def paired_test(pairs: PairedSamples) -> "PairedTest":
 
     # A reduced value may be a chance between 0 and 1: McNemar's test would count it by its sign alone.
     is_binary = {*pairs.first, *pairs.second} <= {0.0, 1.0}
-    right_or_wrong = pairs.scale.is_bool and is_binary and pairs.answers == len(set(pairs.groups))
+    right_or_wrong = pairs.scale.is_bool and is_binary and pairs.answers == pairs.group_count
     return (mcnemar_test if right_or_wrong else permutation_test)(pairs.differences, pairs.groups)
 
 
@@ -314,7 +319,7 @@ def _compare(
         difference=pairs.interval() if pairs is not None else None,
         effect=cohens_dz(steps) if pairs is not None else None,
         test=test.method if test is not None else "",
-        samples=len({sample for sample, _ in common}),
+        samples=_count_samples(common, pairs),
         p=test.p if test is not None else None,
         adjusted_p=None,
         exact=test is None or test.exact,
@@ -331,6 +336,12 @@ def _compare(
         bounds=bounds,
         scale=pairs.scale if pairs is not None else None,
     )
+
+
+def _count_samples(common: Sequence[Pair], pairs: PairedSamples | None) -> int:
+    if pairs is not None and pairs.answers == len(common):
+        return len(pairs.first)
+    return len({sample for sample, _ in common})
 
 
 def _count_only(mine: Measure, theirs: Measure, common: int) -> int:

@@ -7,6 +7,7 @@ connects are on different boards, because nothing says how they compare.
 """
 
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,9 @@ from holdfast.report.compare.leaderboard import Board
 from holdfast.report.compare.sides import CellName, Measure, SideAnswers
 from holdfast.report.costs import Cost
 from holdfast.report.text import counted, format_number
-from holdfast.stats import DuelStrength, connected_games, duel_strengths
+
+if TYPE_CHECKING:
+    from holdfast.stats import DuelStrength
 
 _NO_END = "no end"
 
@@ -135,6 +138,8 @@ def _boards(task: str, entries: Sequence[_Entry]) -> Iterator[PairwiseBoard]:
     games: dict[tuple[str, str], dict[Hashable, float | None]] = {}
     for against in dict.fromkeys(each.against for each in entries):
         games |= _games([each for each in entries if each.against == against])
+    from holdfast.stats import connected_games, duel_strengths  # imported late: scipy is slow to import
+
     parts = connected_games(games)
     for number, part in enumerate(parts, 1):
         own = [each for each in entries if each.pair in part]
@@ -171,7 +176,7 @@ def _games(entries: Sequence[_Entry]) -> dict[tuple[str, str], dict[Hashable, fl
     return found
 
 
-def _player(rated: DuelStrength, entries: Iterable[_Entry], texts: Mapping[str, str]) -> PairwisePlayer:
+def _player(rated: "DuelStrength", entries: Iterable[_Entry], texts: Mapping[str, str]) -> PairwisePlayer:
     own = [each for each in entries if each.player == rated.name]
     model, run = (own[0].model, own[0].run) if own else (texts[rated.name], "")
     return PairwisePlayer(

@@ -78,7 +78,7 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _numbers(self) -> dict[Pair, float] | None:
         if set(map(type, self.values.values())) == {bool}:
-            return dict(zip(self.values, map(float, self.values.values()), strict=True))
+            return {pair: 1.0 if value else 0.0 for pair, value in self.values.items()}  # two floats for all of them
         found = {pair: as_number(value) for pair, value in self.values.items()}
         return {pair: value for pair, value in found.items() if value is not None} or None
 
@@ -171,14 +171,22 @@ class SideAnswers:
             if self._texts is not None:
                 self._texts[pair] = line.output or ""
 
-    def add_page(self, page: ScoredPage) -> None:
-        """Add many keys at once, all of them without a group."""
+    def add_page(self, page: ScoredPage, shared: list[Pair], first: int) -> None:
+        """Add many keys at once, all of them without a group. `shared`: the keys of another model of the task, by their
+        place in the cell, which begins at the ordinal `first`. Equal keys are kept once, because they take most of the
+        memory.
+        """
         answers, scores = page
         pairs = {}
         for row in answers:
             o, key = row.o, row.key
             _, sample, repeat = key.rsplit("/", 2) if "%" not in key else parse_key(key)[1:]
-            pair = pairs[o] = (sample, int(repeat))
+            pair, at = (sample, int(repeat)), o - first
+            if at == len(shared):
+                shared.append(pair)
+            elif at < len(shared) and shared[at] == pair:
+                pair = shared[at]
+            pairs[o] = pair
             self._statuses[pair] = o if row.status == "finished" else row.status
         for o, scorer, value, failure in scores:
             given = self._scores.get(scorer)
@@ -279,6 +287,7 @@ def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: Tex
     """The same from an index, without the texts of answers. Not for cons@k, which compares them."""
     found: dict[CellName, SideAnswers] = {}
     grouped = {task for task, column in group_columns(index.story.spec).items() if column}
+    shared: dict[str, list[Pair]] = {}
     with fewer_collections(_COLLECT_AFTER):
         for cell in index.story.cells:
             name = (cell.task, cell.model)
@@ -287,8 +296,9 @@ def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: Tex
                 found[name] = SideAnswers(Side(run, *name), how, scale_of, text_at)
             ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
             if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
+                keys = shared.setdefault(cell.task, [])
                 for page in index.scored_pages(evaluation, cell):
-                    found[name].add_page(page)
+                    found[name].add_page(page, keys, cell.first)
             else:
                 for line in key_scores(index.folder, index, evaluation, cell):
                     found[name].add(line)

@@ -181,7 +181,7 @@ def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> N
         page.click("text=14 failed")
         wait_for_count(page, "14 of 260")
         page.go_back()
-        page.locator("#failures td a").nth(1).click()
+        page.click("#failures td a >> text=sums/small/s0007/1")
         page.wait_for_selector("#bundle-sample h1")
         assert page.url.endswith(".html#key=sums/small/s0007/1")
 

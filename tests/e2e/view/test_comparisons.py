@@ -109,6 +109,7 @@ def test_two_runs_have_the_numbers_of_the_command(store: Path, viewer: Served) -
 
 def test_the_models_of_a_run_have_the_numbers_of_the_command(store: Path, viewer: Served) -> None:
     assert viewer.json("/runs/sums/first/compare")["result"] == compared(store, "first")
+    assert 'class="durability"' in viewer.html("/runs/sums/first/compare")
 
 
 def test_the_sentences_come_first(store: Path, viewer: Served) -> None:

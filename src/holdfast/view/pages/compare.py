@@ -70,7 +70,7 @@ def render(found: CompareView, links: Links) -> Body:
     content = h("div", parts, id="compare", data_live=_seconds(found))
     if len(refs) == 1:
         run = found.runs[0]
-        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", (run.status, ""))
+        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", (run.status, ""), run.durability)
     return Body(title, content, part="compare")
 
 

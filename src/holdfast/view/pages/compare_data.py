@@ -12,7 +12,7 @@ from holdfast.view.computations import Computed, Job, JobRun
 from holdfast.view.diff import DiffPart, word_diff
 from holdfast.view.links import parse_run_name
 from holdfast.view.page import PageRequest
-from holdfast.view.sources import RunRef, Sources, ViewedRun
+from holdfast.view.sources import Durability, RunRef, Sources, ViewedRun
 
 _RUNS_MAX = 6
 _ROWS = 20
@@ -29,6 +29,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
     records: int
     """The number of its last record."""
     is_live: bool = False
+    durability: Durability | None = None
 
 
 class ChangeCounts(msgspec.Struct, frozen=True):
@@ -115,7 +116,7 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
     command = ""
     for ref in refs:
         with sources.open(ref) as run:
-            runs.append(ComparedRun(ref, run.status()[0], run.index.last_n, run.is_live))
+            runs.append(ComparedRun(ref, run.status()[0], run.index.last_n, run.is_live, run.durability()))
             jobs.append(JobRun(run.place, ref.at))
             states.append((run.uid, run.index.last_n))
             keys += run.planned_count()

@@ -217,7 +217,8 @@ def _columns(found: SampleList, links: Links) -> Markup:
 
 
 def _results(found: SampleList, links: Links) -> Iterator[Child]:
-    yield h("p", _count_text(found), class_="quiet", role="status")
+    # Screen readers announce a status: not each time that a live list is replaced.
+    yield h("p", _count_text(found), class_="quiet", role=None if found.live else "status")
     if found.progress.problem:
         yield h("p", f"The list is not up to date: {found.progress.problem}", class_="problem", role="alert")
     for line in _coverage_lines(found):

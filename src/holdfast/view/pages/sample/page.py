@@ -32,6 +32,7 @@ from holdfast.view.texts import (
     TextPlace,
     as_json,
     content_blocks,
+    escape_pointer,
     file_sizes,
     message_block,
     text_block,
@@ -253,10 +254,6 @@ def _question(story: KeyStory, place: TextPlace) -> Iterator[Child]:
 def _first_number(story: KeyStory) -> int:
     """The record of the first request."""
     return next((step.n for attempt in story.attempts for step in attempt.steps), 0)
-
-
-def escape_pointer(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _answer(story: KeyStory, place: TextPlace) -> Iterator[Child]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.runs.execution import provenance
+from holdfast.runs.store import provenance
 from holdfast.sandbox.confinement import PLAIN, why_no_namespaces
 from tests.clouds import AZURITE, Azure, Google, find_azurite
 from tests.stores import S3, Bucket

@@ -7,6 +7,7 @@ this package imports no HTTP client and no optional dependency; opening a provid
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
 from holdfast.models.call import ModelCall, current_call
+from holdfast.models.likelihood import Likelihood, PromptToken, likelihood_messages, likelihood_of
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.queue import RequestQueue, Slots
 from holdfast.models.pacing.retries import Retries, ask
@@ -27,6 +28,7 @@ from holdfast.models.provider import (
     describe_models,
 )
 from holdfast.models.providers.registry import make_provider
+from holdfast.models.toy_model import score_toy_tokens, split_toy_tokens
 
 __all__ = [
     "LEAST",
@@ -47,9 +49,11 @@ __all__ = [
     "JobMark",
     "JobStatus",
     "Kind",
+    "Likelihood",
     "Listing",
     "ModelCall",
     "ModelError",
+    "PromptToken",
     "Provider",
     "Request",
     "RequestQueue",
@@ -67,8 +71,12 @@ __all__ = [
     "find_rates",
     "identity_of",
     "is_installed",
+    "likelihood_messages",
+    "likelihood_of",
     "make_provider",
     "open_batch_api",
     "open_batches",
     "open_provider",
+    "score_toy_tokens",
+    "split_toy_tokens",
 ]

@@ -20,6 +20,8 @@ with `{kind: server, every: 10, times: 2}` one request in ten fails twice, and w
 `kind` is a kind of ModelError.
 
 Usage counts the parts between spaces as tokens.
+
+A likelihood request is answered by the toy model of `holdfast.models.toy_model`; latency and failures apply to it too.
 """  # noqa: E501 (the table's rows)
 
 import asyncio
@@ -31,7 +33,15 @@ from typing import Annotated
 import msgspec
 import xxhash
 
+from holdfast.models.likelihood import (
+    LikelihoodTexts,
+    PromptToken,
+    likelihood_answer,
+    likelihood_texts,
+    score_continuation,
+)
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
+from holdfast.models.toy_model import score_toy_tokens, split_toy_tokens
 from holdfast.records import Answer, Message, Usage
 from holdfast.spec import nearest
 
@@ -137,7 +147,17 @@ def _draw(digest: int, *about: str | int) -> int:
     return xxhash.xxh3_64_intdigest(repr(about).encode(), digest)
 
 
+def _score(texts: LikelihoodTexts) -> Answer:
+    words = split_toy_tokens(texts.prompt)
+    tokens = score_toy_tokens(["", *words])  # begins with BOS, so that a context may be empty
+    unplaced = [PromptToken(each.text, each.logprob) for each in tokens]
+    return likelihood_answer(score_continuation(unplaced, texts, 0), Usage(len(words), 1))
+
+
 def _answer(reply: str, messages: list[Message]) -> Answer:
+    texts = likelihood_texts(messages)
+    if texts is not None:
+        return _score(texts)
     last, tokens = "", 0
     for message in messages:
         text = _text(message)

@@ -1,7 +1,7 @@
 """A model server for tests, on the loopback interface: it counts every request and can simulate faults.
 
-It serves the APIs of OpenAI (chat completions, completions, responses), Anthropic and Google. `holdfast.testing.contract` has the
-tests that every provider must pass.
+It serves the APIs of OpenAI (chat completions, completions, responses), Anthropic and Google.
+`holdfast.testing.contract` has the tests that every provider must pass.
 
     async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
         ...                                                                        # server.base_url, server.stats()

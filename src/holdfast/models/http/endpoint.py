@@ -254,8 +254,8 @@ class Dialect(Protocol):
 
 
 def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
-    """The body of a request. Messages come from user code: invalid ones are a `bad_request`. Protocols for chats have no
-    likelihood requests (`unsupported`).
+    """The body of a request. Messages come from user code: invalid ones are a `bad_request`. Protocols for chats
+    have no likelihood requests (`unsupported`).
     """
     if likelihood_texts(request.messages) is not None:
         raise ModelError("unsupported", "this protocol has no log-probabilities of a prompt; nothing was sent")

@@ -124,7 +124,7 @@ def test_a_server_without_likelihoods_stops_the_cell_with_one_sentence_and_a_bet
         (CompletionBehaviour(bos=2), "begins with two BOS tokens ('<s>')"),
     ],
 )
-def test_tokens_that_cannot_be_told_apart_stop_the_cell_after_a_few_samples(
+def test_tokens_that_cannot_be_separated_stop_the_cell_after_a_few_samples(
     tmp_path: Path, completions: CompletionBehaviour, said: str
 ) -> None:
     with start_server_process(Behaviour(completions=completions)) as server:

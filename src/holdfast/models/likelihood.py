@@ -68,11 +68,12 @@ def likelihood_texts(messages: Sequence[Any]) -> LikelihoodTexts | None:
     if not isinstance(last, dict) or last.get("role") != _CONTINUATION:
         return None
     contents = [each.get("content") for each in messages if isinstance(each, dict)]
-    if len(contents) != 2 or not all(isinstance(each, str) for each in contents) or not contents[1]:
+    texts = [each for each in contents if isinstance(each, str)]
+    if len(contents) != 2 or len(texts) != 2 or not texts[1]:
         raise ModelError(
             "bad_request", "a likelihood request has a context and a continuation that is not empty; nothing was sent"
         )
-    return LikelihoodTexts(*contents)
+    return LikelihoodTexts(*texts)
 
 
 def likelihood_answer(scored: Sequence[PromptToken], usage: Usage, dropped: tuple[str, ...] = ()) -> Answer:
@@ -91,7 +92,7 @@ def likelihood_of(answer: Answer) -> Likelihood | None:
 
 def score_continuation(tokens: Sequence[PromptToken], texts: LikelihoodTexts, generated: int) -> list[PromptToken]:
     """The tokens of the continuation. `generated`: how many of the last tokens are not of the prompt, as far as is
-    known. ModelError (`bad_request`) with one sentence if they cannot be told apart.
+    known. ModelError (`bad_request`) with one sentence if they cannot be separated.
     """
     first = _skip_bos(tokens, texts.prompt)
     starts = _starts_by_offset(tokens, first, texts.prompt, generated) or _starts_by_text(tokens, first, texts.prompt)

@@ -21,7 +21,7 @@ _BETWEEN = "\n\n"
 """Between the examples of a few-shot prompt."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ScoredContinuation(msgspec.Struct, frozen=True):
     """One choice: its text, the name that a target may use, and the request that scores it."""
 
     text: str
@@ -35,9 +35,9 @@ class ChoiceSource(msgspec.Struct, frozen=True):
 
     choices: str | list[str] = "choices"
     """A column, or several with one choice each."""
-    texts: list[str] = []
+    texts: list[str] | None = None
     """The choices themselves, if they are equal for all samples."""
-    labels: list[str] = []
+    labels: list[str] | None = None
     """How targets name the choices, if the column does not say; default A, B, C, …"""
 
 
@@ -59,7 +59,7 @@ async def choice_likelihood(
     named = _labels(source.labels or names, len(found))
     context = _context(ctx.messages, delimiter)
     made = [
-        Choice(text, label, *_request(context, text, context_per_choice, delimiter))
+        ScoredContinuation(text, label, *_request(context, text, context_per_choice, delimiter))
         for text, label in zip(found, named, strict=True)
     ]
     scored = await together(ctx.likelihood(each.context, each.continuation) for each in made)
@@ -98,18 +98,19 @@ def _read_choices(sample: Sample, columns: str | list[str]) -> tuple[list[str], 
     missing = [name for name in ([columns] if isinstance(columns, str) else columns) if name not in row]
     if missing:
         raise ValueError(f"the row has no column {missing[0]!r} for the choices; it has {', '.join(row)}")
+    labels: list[Any] = []
     if isinstance(columns, list):
         # A row with fewer choices has nulls in the last columns.
-        found, labels = [row[name] for name in columns if row[name] is not None], []
+        found = [row[name] for name in columns if row[name] is not None]
     else:
         value = row[columns]
-        labels = value.get("label") or [] if isinstance(value, dict) else []
+        labels = list(value.get("label") or ()) if isinstance(value, dict) else []
         if isinstance(value, dict):
             value = next((value[name] for name in _TEXT_FIELDS if name in value), None)
         found = list(value) if isinstance(value, list | tuple) else []
     if len(found) < 2 or not all(isinstance(each, str) and each.strip() for each in found):
         raise ValueError(f"the choices must be at least two texts, and none may be empty; they are {found!r}")
-    return found, list(labels)
+    return found, labels
 
 
 def _labels(given: Sequence[Any], count: int) -> list[str]:

@@ -21,7 +21,7 @@ def tokens_of(
     texts: Sequence[str | None], offsets: Sequence[int] | None = None, first: float | None = None
 ) -> list[PromptToken]:
     """Tokens whose log-probabilities are -1, -2, …; the first has the one that is given."""
-    places = offsets or [None] * len(texts)
+    places: Sequence[int | None] = offsets or [None] * len(texts)
     return [
         PromptToken(text, first if number == 0 else -float(number), place)
         for number, (text, place) in enumerate(zip(texts, places, strict=True))

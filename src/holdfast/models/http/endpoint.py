@@ -310,8 +310,8 @@ class HttpProvider:
         return self._dialect.models(response.body) if response.status == 200 else None
 
     async def models_hint(self) -> str:
-        """Which models the server has instead of this one; empty if it has this one, or does not say. Asks the server
-        once for all requests that it refuses together.
+        """Which models the server has instead of this one; empty if it has this one, or does not say. Sends one
+        request for all that the server refuses together.
         """
         async with self._listing:
             if self._hint is None:

@@ -27,19 +27,21 @@ class ScoredChoice(msgspec.Struct, frozen=True):
 
 @scorer
 def acc(sample: Sample, answer: Answer) -> Score:
-    """The choice with the greatest sum of log-probabilities is the target."""
+    """The choice with the greatest sum of log-probabilities is the target. A target is a label, the text of a choice,
+    an index from 0, or a list of these.
+    """
     return _score(sample, answer, lambda choice: choice.logprob)
 
 
 @scorer
 def acc_norm(sample: Sample, answer: Answer) -> Score:
-    """The same with each sum divided by the number of characters of the choice."""
+    """Like `acc`, with each sum divided by the number of characters of the choice, without its leading space."""
     return _score(sample, answer, lambda choice: choice.logprob / choice.characters)
 
 
 @scorer
 def acc_bytes(sample: Sample, answer: Answer) -> Score:
-    """The same with each sum divided by the number of bytes of the choice in UTF-8."""
+    """Like `acc`, with each sum divided by the number of bytes of the choice in UTF-8, without its leading space."""
     return _score(sample, answer, lambda choice: choice.logprob / choice.bytes)
 
 

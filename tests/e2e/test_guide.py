@@ -48,6 +48,7 @@ FOLLOWED = [
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",
     "howto/score-again.md",
+    "howto/score-by-likelihood.md",
     "howto/solvers.md",
     "howto/start-a-run.md",
     "howto/test-offline.md",

@@ -33,6 +33,7 @@ _STATUSES: dict[str, tuple[int, str]] = {
     "malformed": (502, "malformed_answer"),
     "bad_request": (400, "invalid_request"),
     "unknown_model": (404, "model_not_found"),
+    "unsupported": (400, "unsupported"),
     "content_filter": (400, "content_filter"),
     "auth": (401, "invalid_api_key"),
     "billing": (402, "insufficient_quota"),

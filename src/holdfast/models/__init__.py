@@ -7,6 +7,7 @@ this package imports no HTTP client and no optional dependency; opening a provid
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
 from holdfast.models.call import Held, HeldByLine, ModelCall, current_call
+from holdfast.models.likelihood import Likelihood, PromptToken, likelihood_messages, likelihood_of
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
 from holdfast.models.pacing.queue import RequestQueue, Slots
@@ -28,6 +29,7 @@ from holdfast.models.provider import (
     describe_models,
 )
 from holdfast.models.providers.registry import make_provider
+from holdfast.models.toy_model import score_toy_tokens, split_toy_tokens
 
 __all__ = [
     "LEAST",
@@ -49,11 +51,13 @@ __all__ = [
     "JobMark",
     "JobStatus",
     "Kind",
+    "Likelihood",
     "Listing",
     "ModelCall",
     "ModelError",
     "Pace",
     "PaceLimits",
+    "PromptToken",
     "Provider",
     "Request",
     "RequestQueue",
@@ -72,9 +76,13 @@ __all__ = [
     "find_rates",
     "identity_of",
     "is_installed",
+    "likelihood_messages",
+    "likelihood_of",
     "make_provider",
     "open_batch_api",
     "open_batches",
     "open_provider",
     "quotas_in",
+    "score_toy_tokens",
+    "split_toy_tokens",
 ]

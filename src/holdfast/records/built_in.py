@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 
 SCORER_VERSIONS = {
+    "acc": 1,
+    "acc_bytes": 1,
+    "acc_norm": 1,
     "all_of": 1,
     "any_of": 1,
     "at_least": 1,
@@ -33,6 +36,7 @@ SCORER_VERSIONS = {
     "length": 1,
     "length_difference": 1,
     "maths": 1,
+    "mc2": 1,
     "meteor": 1,
     "none_of": 1,
     "numeric": 1,
@@ -64,6 +68,7 @@ SOLVER_VERSIONS = {
     "best_of": 1,
     "chain": 1,
     "chat": 1,
+    "choice_likelihood": 1,
     "command": 1,
     "conversation": 1,
     "critique": 1,

@@ -185,6 +185,9 @@ def _hull(scales: Sequence[Scale | None]) -> Scale | None:
 
 _Rule = Callable[[Mapping[str, Any], int], ScorerScales]
 BUILT_IN_SCALES: dict[str, Scale | _Rule] = {
+    "acc": BOOL,
+    "acc_bytes": BOOL,
+    "acc_norm": BOOL,
     "all_of": _lowest_or_highest,
     "any_of": _lowest_or_highest,
     "at_least": BOOL,
@@ -204,6 +207,7 @@ BUILT_IN_SCALES: dict[str, Scale | _Rule] = {
     "length": COUNT,
     "length_difference": NUMBER,
     "maths": BOOL,
+    "mc2": UNIT,
     "meteor": UNIT,
     "none_of": _one_minus_highest,
     "numeric": BOOL,

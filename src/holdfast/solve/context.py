@@ -20,6 +20,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
+from holdfast.models import Likelihood, likelihood_messages, likelihood_of
 from holdfast.records import Answer, FileChanges, Message, Sample, Step, ToolCall
 from holdfast.solve.conversations import Conversations, request_head
 from holdfast.solve.resources import (
@@ -177,6 +178,19 @@ class Context:
         self._note_answer(taken, call, model)
         assert taken.copy.answer is not None
         return taken.copy.answer
+
+    async def likelihood(self, context: str, continuation: str, *, role: str = "") -> Likelihood:
+        """Return the log-probability of a continuation after a context, without a chat template. A durable step. The
+        server must be a completion server.
+        """
+        answer = await self.generate(likelihood_messages(context, continuation), role=role)
+        found = likelihood_of(answer)
+        if found is None:
+            raise HoldfastError(
+                "the provider returned no log-probabilities: it must answer a message with the role `continuation` "
+                "with an Answer whose `logprobs` have a `logprob` for each of its tokens"
+            )
+        return found
 
     async def _answer(self, asked: BridgeRequest) -> BridgeResponse:
         """Send a request of an external agent."""

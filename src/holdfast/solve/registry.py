@@ -29,6 +29,7 @@ from holdfast.solve import agents
 from holdfast.solve.agents import Join, Pattern, command, fit_command
 from holdfast.solve.context import Context
 from holdfast.solve.definition import Solve, Solver
+from holdfast.solve.likelihood import choice_likelihood, fit_choice_likelihood
 from holdfast.solve.mcp import ToolSource, read_server
 from holdfast.solve.resources import Role
 from holdfast.solve.tools.built_in import TOOLS
@@ -236,9 +237,11 @@ SOLVERS: dict[str, Solve] = {
     "chain": agents.chain,
     "fork": agents.fork,
     "command": command,
+    "choice_likelihood": choice_likelihood,
 }
 _FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     "chain": agents.fit_chain,
+    "choice_likelihood": fit_choice_likelihood,
     "command": fit_command,
     "conversation": agents.fit_conversation,
 }

@@ -1,7 +1,7 @@
 """A model server for tests, on the loopback interface: it counts every request and can simulate faults.
 
-It serves the APIs of OpenAI (chat completions, responses), Anthropic and Google. `holdfast.testing.contract` has the
-tests that every provider must pass.
+It serves the APIs of OpenAI (chat completions, completions, responses), Anthropic and Google.
+`holdfast.testing.contract` has the tests that every provider must pass.
 
     async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
         ...                                                                        # server.base_url, server.stats()
@@ -16,7 +16,17 @@ Importing this package imports no HTTP server; the first use of `ModelServer` do
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.behaviour import BatchBehaviour, BatchStats, Behaviour, Fault, Load, Seen, Stats, Storm
+from holdfast.testing.behaviour import (
+    BatchBehaviour,
+    BatchStats,
+    Behaviour,
+    CompletionBehaviour,
+    Fault,
+    Load,
+    Seen,
+    Stats,
+    Storm,
+)
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
 from holdfast.testing.protocols import digest_of, foretell
 
@@ -27,6 +37,7 @@ __all__ = [
     "BatchBehaviour",
     "BatchStats",
     "Behaviour",
+    "CompletionBehaviour",
     "Fault",
     "Load",
     "ModelServer",

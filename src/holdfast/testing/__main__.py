@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing",
         description="A model server on 127.0.0.1 for tests. It counts requests (GET /stats) and can simulate faults. "
-        "It serves the APIs of OpenAI (chat completions, responses), Anthropic and Google.",
+        "It serves the APIs of OpenAI (chat completions, completions, responses), Anthropic and Google.",
         epilog="faults: any status from 400 to 599, "
         + "; ".join(f"{kind}: {what}" for kind, what in FAULT_KINDS.items()),
     )

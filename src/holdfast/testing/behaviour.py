@@ -14,7 +14,7 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import xxhash
@@ -221,6 +221,19 @@ class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"hang {self.hang!r} is not known; use {', '.join(HANGS)}")
 
 
+class CompletionBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How `POST …/completions` treats log-probabilities of a prompt. By default it has both ways to ask for them."""
+
+    exists: bool = True
+    """False: a server for chats only, which answers 404."""
+    echo: Literal["yes", "ignored", "refused"] = "yes"
+    prompt_logprobs: Literal["yes", "ignored", "refused"] = "yes"
+    bos: int = 0
+    """How many BOS tokens (`<s>`) stand before the prompt. As in vLLM, the offsets count them."""
+    straddles: bool = False
+    """Tokens are pieces of five characters, which ignore the borders of words."""
+
+
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of a test server except its port.
 
@@ -241,6 +254,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: Load = Load()
     """The load that it accepts."""
     batch: BatchBehaviour = BatchBehaviour()
+    completions: CompletionBehaviour = CompletionBehaviour()
     kept: int = 0
     """How many of the latest requests are kept for `server.requests()`."""
 

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from holdfast.models import Connection, ModelError, Provider, Request, make_provider
+from holdfast.models import Connection, ModelError, Provider, Request, likelihood_messages, make_provider
 from holdfast.records import Answer, Message, Usage
-from holdfast.testing.behaviour import Behaviour, Fault, Seen
+from holdfast.testing.behaviour import Behaviour, CompletionBehaviour, Fault, Seen
 from holdfast.testing.protocols import SIGNATURE
 from holdfast.testing.server import ModelServer
 
@@ -71,7 +71,9 @@ class ProviderContract:
     settings: ClassVar[dict[str, Any]] = {}
     """Fields of the Connection: options, stream, …"""
     lacks: ClassVar[frozenset[str]] = frozenset()
-    """What the provider lacks: images, tools, schema, reasoning, signatures, logprobs, cache, cache_writes."""
+    """What the provider lacks: images, tools, schema, reasoning, signatures, logprobs, likelihood, cache,
+    cache_writes.
+    """
     kinds: ClassVar[dict[str, tuple[str, int | None]]] = {}
     """By fault: the kind and status to expect, where the provider cannot report as much as the contract requires."""
 
@@ -177,6 +179,31 @@ class ProviderContract:
         behaviour = Behaviour(reply=lambda messages: Answer("42", finish_reason="stop", logprobs=logprobs))
         answer, _ = self._ask(Request(SUM.messages, {"logprobs": True, "top_logprobs": 1}), behaviour)
         assert answer.logprobs == logprobs
+
+    def test_a_likelihood_has_the_tokens_of_the_continuation_alone(self) -> None:
+        if "likelihood" in self.lacks:
+            return
+        for bos in (0, 1):
+            behaviour = Behaviour(completions=CompletionBehaviour(bos=bos), kept=9)
+            answer, seen = self._ask(Request(likelihood_messages("Grüße: red or", " red 世界")), behaviour)
+            assert answer.logprobs == [{"token": " red", "logprob": -0.5}, {"token": " 世界", "logprob": -1.5}]
+            assert (answer.text, answer.finish_reason, len(seen)) == ("-2.0000", "stop", 1)
+            assert answer.usage.output_tokens == 1
+
+    def test_a_server_without_likelihoods_is_refused_in_one_sentence(self) -> None:
+        if "likelihood" in self.lacks:
+            return
+
+        async def use(server: ModelServer, provider: Provider) -> ModelError:
+            return await _fails(provider, Request(likelihood_messages("a", " b")))
+
+        for settings in (
+            CompletionBehaviour(exists=False),
+            CompletionBehaviour(echo="ignored", prompt_logprobs="refused"),
+        ):
+            error = self._with(Behaviour(completions=settings), use, model="test-model")
+            assert (error.kind, error.retryable) == ("unsupported", False)
+            assert "test-model at http" in error.message
 
     def test_cached_tokens_are_part_of_the_input(self) -> None:
         if "cache" in self.lacks:
@@ -332,9 +359,9 @@ def _key() -> Iterator[None]:
         del os.environ[KEY_VARIABLE]
 
 
-async def _fails(provider: Provider) -> ModelError:
+async def _fails(provider: Provider, request: Request = SUM) -> ModelError:
     try:
-        answer = await provider.generate(SUM)
+        answer = await provider.generate(request)
     except ModelError as error:
         return error
     finally:

@@ -1,8 +1,8 @@
 """The test server in an event loop. It listens on the loopback interface only and serves any model name:
 
-`POST …/chat/completions`, `POST …/responses`, `POST …/messages`, `POST …/models/MODEL:generateContent` and
-`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. It uses aiohttp's low-level server,
-without routing, so that benchmarks do not measure the server.
+`POST …/chat/completions`, `POST …/completions`, `POST …/responses`, `POST …/messages`,
+`POST …/models/MODEL:generateContent` and `:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`.
+It uses aiohttp's low-level server, without routing, so that benchmarks do not measure the server.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from holdfast.testing.behaviour import (
     latency_for,
 )
 from holdfast.testing.chat import ChatServer, ResponsesServer
+from holdfast.testing.completions import CompletionServer
 from holdfast.testing.google import GenerateContentServer
 from holdfast.testing.protocols import (
     BadRequestError,
@@ -131,7 +132,7 @@ class ModelServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.path
         if request.method == "POST":
-            protocol = _CHAT if path.endswith("/chat/completions") else _protocol_at(path)
+            protocol = _CHAT if path.endswith("/chat/completions") else self._protocol_at(path)
             if protocol is not None:
                 return await self._complete(request, protocol, path)
         if request.method == "GET" and path == "/stats":
@@ -144,6 +145,11 @@ class ModelServer:
             if (reply := await routes.handle(request)) is not None:
                 return reply
         return _json(_CHAT.error_body(Refusal(404, f"no such path: {request.method} {path}")), 404)
+
+    def _protocol_at(self, path: str) -> ServerProtocol | None:
+        if path.endswith("/completions") and self.behaviour.completions.exists:
+            return CompletionServer(self.behaviour.completions)
+        return _protocol_at(path)
 
     async def _complete(self, request: web.BaseRequest, protocol: ServerProtocol, path: str) -> web.StreamResponse:
         raw = await request.content.read()  # not request.read(): that has a limit of 1 MiB
@@ -204,6 +210,9 @@ class ModelServer:
             ):
                 return await self._misbehave(request, protocol, fault)
         answer = answer_for(self.behaviour, parsed.messages, arrival.digest)
+        if isinstance(protocol, CompletionServer):
+            choice = protocol.choice(parsed.messages[0]["asked"], answer.text)
+            answer = msgspec.structs.replace(answer, message={"choice": choice})
         reply = ServerAnswer(arrival.digest, parsed.model, answer if fault is None else reshape(answer, fault.kind))
         if fault is not None and fault.kind == "wrong-type":
             return _json(encode(protocol.body(reply)), content_type="text/plain")

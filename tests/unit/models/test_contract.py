@@ -26,7 +26,7 @@ class TestResponsesStreaming(ProviderContract):
 
 class TestAnthropic(ProviderContract):
     provider = "anthropic"
-    lacks = frozenset({"logprobs"})
+    lacks = frozenset({"logprobs", "likelihood"})
 
 
 class TestAnthropicStreaming(TestAnthropic):
@@ -35,7 +35,7 @@ class TestAnthropicStreaming(TestAnthropic):
 
 class TestGoogle(ProviderContract):
     provider = "google"
-    lacks = frozenset({"cache_writes"})
+    lacks = frozenset({"cache_writes", "likelihood"})
 
 
 class TestGoogleStreaming(TestGoogle):

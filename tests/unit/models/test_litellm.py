@@ -71,7 +71,7 @@ if IS_HERE:
 
     class TestLitellm(ProviderContract):
         provider = "litellm"
-        lacks = frozenset({"signatures"})
+        lacks = frozenset({"signatures", "likelihood"})
         settings: ClassVar[dict[str, Any]] = {"model": "openai/m"}
         kinds: ClassVar[dict[str, tuple[str, int | None]]] = {"html": ("server", 500)}
 

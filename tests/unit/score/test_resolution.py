@@ -94,7 +94,7 @@ def test_an_entry_point(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert "unknown scorer 'exactmatch'; did you mean 'exact_match'?" in refusal("exactmatch")
-    assert "known: all_of, any_of, at_least, bert_score, bleu, choice" in refusal("zzz")
+    assert "known: acc, acc_bytes, acc_norm, all_of, any_of, at_least, bert_score, bleu, choice" in refusal("zzz")
 
 
 def test_an_unknown_argument_is_refused_with_the_nearest() -> None:

@@ -16,6 +16,7 @@ from holdfast.models.batch.transfer import BatchTransport, FileName, JobName, Jo
 from holdfast.models.http.bodies import decode
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, kind_of, shorten
+from holdfast.models.likelihood import likelihood_texts
 from holdfast.models.provider import Connection, ModelError, Request
 from holdfast.models.providers.openai import INFO, make_dialect
 
@@ -36,6 +37,10 @@ class OpenAIBatches:
         self._transport = BatchTransport(self._endpoint)
 
     def body(self, request: Request) -> bytes:
+        if likelihood_texts(request.messages) is not None:
+            raise ModelError(
+                "unsupported", "a batch job cannot hold likelihood requests: remove `batch` from the model"
+            )
         return self._endpoint.encode(build(self._dialect, self._connection.model, request, stream=False))
 
     def line(self, name: str, body: bytes) -> bytes:

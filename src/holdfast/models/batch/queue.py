@@ -165,7 +165,7 @@ class Batches:
         try:
             body = self._desk.api.body(request)
         except ModelError as error:
-            raise AskFailedError(Failure(error.kind, error.message), 0) from error
+            raise UnansweredError(error, 0) from error  # nothing was sent
         loop, settings = asyncio.get_running_loop(), self._desk.settings
         if self._bytes + len(body) > settings.megabytes * 1_000_000:
             self._flush()

@@ -29,6 +29,7 @@ from holdfast.models.http.bodies import SseEvent, decode, parse_events
 from holdfast.models.http.connection import BadResponseError, ConnectionPool, Response
 from holdfast.models.http.proxy import ProxyError, basic, proxy_for
 from holdfast.models.http.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
+from holdfast.models.likelihood import likelihood_texts
 from holdfast.models.provider import (
     BadConnectionError,
     Connection,
@@ -46,10 +47,15 @@ _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "password", "cookie")
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _LISTING_SECONDS = 5.0
 """How long to wait for a list of models that only improves an error message."""
+UNSUPPORTED_ADVICE = (
+    "use a completion server that returns them, such as vLLM or SGLang, or score a chat model with the solver `chat` "
+    "and the scorer `choice`"
+)
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
     "billing": "the account has no credit left, or has reached its limit: add credit, then resume",
     "unknown_model": "check the model's name and base_url",
+    "unsupported": UNSUPPORTED_ADVICE,
     "connection": "check base_url, and that the server is up",
     "timeout": "raise timeout_seconds if the model needs longer",
 }
@@ -248,7 +254,11 @@ class Dialect(Protocol):
 
 
 def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
-    """The body of a request. Messages come from user code: invalid ones are a `bad_request`."""
+    """The body of a request. Messages come from user code: invalid ones are a `bad_request`. Protocols for chats
+    have no likelihood requests (`unsupported`).
+    """
+    if likelihood_texts(request.messages) is not None:
+        raise ModelError("unsupported", "this protocol has no log-probabilities of a prompt; nothing was sent")
     try:
         return dialect.body(model, request, stream=stream)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -284,7 +294,7 @@ class HttpProvider:
         except ModelError as error:
             if error.kind != "unknown_model":
                 raise
-            hint = await self._models_hint()
+            hint = await self.models_hint()
             message = f"{error.message}; {hint}" if hint else error.message
             raise ModelError(error.kind, message, error.retry_after, error.status) from None
         try:
@@ -299,8 +309,10 @@ class HttpProvider:
         response = await self._endpoint.get(self._models_url, seconds)
         return self._dialect.models(response.body) if response.status == 200 else None
 
-    async def _models_hint(self) -> str:
-        """Ask the server for its models, once for all requests that it refuses together."""
+    async def models_hint(self) -> str:
+        """Which models the server has instead of this one; empty if it has this one, or does not say. Sends one
+        request for all that the server refuses together.
+        """
         async with self._listing:
             if self._hint is None:
                 try:

@@ -52,7 +52,7 @@ def answer_of(decoded: Any) -> Answer:
         raise ModelError(_BROKEN_OFF[finish_reason], f"the server aborted its answer (finish_reason {finish_reason})")
     if finish_reason == "content_filter" and not text and not tool_calls:
         raise filtered("finish_reason")
-    usage, logprobs = _usage(decoded.get("usage"), values), _logprobs(choice.get("logprobs"))
+    usage, logprobs = usage_of(decoded.get("usage"), values), _logprobs(choice.get("logprobs"))
     kept = _kept(message, tool_calls)
     return Answer(text, kept, tool_calls, finish_reason, usage, logprobs, dropped=values.dropped)
 
@@ -213,7 +213,7 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
     return kept
 
 
-def _usage(usage: Any, values: Values) -> Usage:
+def usage_of(usage: Any, values: Values) -> Usage:
     """xAI and Google count reasoning tokens only in the total, not in the completion tokens: use the difference."""
     if not isinstance(usage, dict):
         return Usage()

@@ -17,6 +17,7 @@ from holdfast.errors import describe_error
 from holdfast.models.http.bodies import clean
 from holdfast.models.http.endpoint import read_key, secrets_of
 from holdfast.models.http.statuses import kind_of, retry_after_seconds, shorten
+from holdfast.models.likelihood import likelihood_texts
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
 from holdfast.models.providers.chat_completions import answer_of
 from holdfast.records import Answer, redact
@@ -65,6 +66,8 @@ class LitellmProvider:
 
     async def generate(self, request: Request) -> Answer:
         """Send once. Raises ModelError, and nothing else but a cancellation or a bug in LiteLLM."""
+        if likelihood_texts(request.messages) is not None:
+            self._raise("unsupported", "LiteLLM returns no log-probabilities of a prompt; use the provider openai")
         litellm = self._litellm = self._litellm or await asyncio.to_thread(_import)
         request_fields: dict[str, Any] = {
             "model": self._connection.model,

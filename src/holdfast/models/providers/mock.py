@@ -12,6 +12,8 @@ always: `every: n` one request in n, by hash, equal on each try · `rate: r` thi
 twice, and with `{kind: auth, every: 10}` always. `kind` is a kind of ModelError.
 
 Usage counts the parts between spaces as tokens.
+
+A likelihood request is answered by the toy model of `holdfast.models.toy_model`; latency and failures apply to it too.
 """
 
 import asyncio
@@ -23,7 +25,15 @@ from typing import Annotated
 import msgspec
 import xxhash
 
+from holdfast.models.likelihood import (
+    LikelihoodTexts,
+    PromptToken,
+    likelihood_answer,
+    likelihood_texts,
+    score_continuation,
+)
 from holdfast.models.provider import BadConnectionError, Connection, Kind, ModelError, Request
+from holdfast.models.toy_model import score_toy_tokens, split_toy_tokens
 from holdfast.records import Answer, Message, Usage
 from holdfast.spec import described, nearest
 
@@ -138,7 +148,17 @@ def _draw(digest: int, *about: str | int) -> int:
     return xxhash.xxh3_64_intdigest(repr(about).encode(), digest)
 
 
+def _score(texts: LikelihoodTexts) -> Answer:
+    words = split_toy_tokens(texts.prompt)
+    tokens = score_toy_tokens(["", *words])  # begins with BOS, so that a context may be empty
+    unplaced = [PromptToken(each.text, each.logprob) for each in tokens]
+    return likelihood_answer(score_continuation(unplaced, texts, 0), Usage(len(words), 1))
+
+
 def _answer(reply: str, messages: list[Message]) -> Answer:
+    texts = likelihood_texts(messages)
+    if texts is not None:
+        return _score(texts)
     last, tokens = "", 0
     for message in messages:
         text = _text(message)

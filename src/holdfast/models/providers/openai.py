@@ -1,4 +1,5 @@
 """OpenAI and compatible servers: chat completions, or the Responses API with `options: {api: responses}`.
+Likelihood requests go to completions (`providers.completions`), whatever the options.
 
 For the Responses API messages become items, and items an answer:
 
@@ -29,9 +30,11 @@ from holdfast.models.http.bodies import (
     objects,
     texts,
 )
-from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
-from holdfast.models.provider import BadConnectionError, Connection, Request
+from holdfast.models.http.endpoint import ApiKey, Dialect, HttpProvider, parse_url, read_key
+from holdfast.models.likelihood import likelihood_texts
+from holdfast.models.provider import BadConnectionError, Connection, ModelError, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
+from holdfast.models.providers.completions import CompletionEndpoint
 from holdfast.records import Answer, Message, Usage
 from holdfast.spec import PROVIDERS, described
 
@@ -47,10 +50,37 @@ class OpenAIOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "chat"
 
 
-def make_openai(connection: Connection) -> HttpProvider:
+def make_openai(connection: Connection) -> "OpenAIProvider":
     dialect = make_dialect(connection)
     base = parse_url(str(connection.base_url or INFO.base_url))
-    return HttpProvider(connection, dialect, base, read_key(connection, *INFO.key_variables))
+    return OpenAIProvider(connection, dialect, base, read_key(connection, *INFO.key_variables))
+
+
+class OpenAIProvider(HttpProvider):
+    """Chats by the protocol that the options select, and likelihood requests to the server's completion URL."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, base: URL, key: ApiKey) -> None:
+        super().__init__(connection, dialect, base, key)
+        self._completions = CompletionEndpoint(connection, base, key, dialect.headers(key.value))
+
+    async def generate(self, request: Request) -> Answer:
+        texts = likelihood_texts(request.messages)
+        if texts is None:
+            return await super().generate(request)
+        try:
+            return await self._completions.score(request, texts)
+        except ModelError as error:
+            if error.kind != "unknown_model":
+                raise
+            # A 404 means an unknown model, or a server without this URL.
+            hint = await self.models_hint()
+            if not hint:
+                self._completions.refuse(error.message)
+            raise ModelError(error.kind, f"{error.message}; {hint}", error.retry_after, error.status) from None
+
+    async def close(self) -> None:
+        await super().close()
+        await self._completions.close()
 
 
 def make_dialect(connection: Connection) -> Dialect:

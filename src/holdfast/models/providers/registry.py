@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from holdfast.models.likelihood import likelihood_texts
 from holdfast.models.provider import BadConnectionError, Connection, ModelError, Provider, Request, UnknownProviderError
 from holdfast.records import Answer
 from holdfast.spec import PROVIDERS
@@ -64,6 +65,12 @@ class FunctionProvider:
             raise ModelError("timeout", f"{self._name} timed out: {error}") from error
         except ConnectionError as error:
             raise ModelError("connection", f"{self._name} lost its connection: {error}") from error
+        if likelihood_texts(request.messages) is not None and not (isinstance(answer, Answer) and answer.logprobs):
+            raise ModelError(
+                "unsupported",
+                f"{self._name} returned no log-probabilities: for a message with the role `continuation`, return an "
+                "Answer with `logprobs`",
+            )
         if isinstance(answer, str):
             return Answer(answer, {"role": "assistant", "content": answer}, finish_reason="stop")
         if isinstance(answer, Answer):

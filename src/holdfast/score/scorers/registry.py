@@ -9,6 +9,7 @@ from holdfast.score.scorers.code_tests import code_tests
 from holdfast.score.scorers.composed import all_of, any_of, at_least, none_of, row_is, taxonomy, weighted, when
 from holdfast.score.scorers.json import json_field, json_schema
 from holdfast.score.scorers.judges import pairwise, rubric
+from holdfast.score.scorers.likelihood import acc, acc_bytes, acc_norm, mc2
 from holdfast.score.scorers.neural import bert_score, embedding_similarity
 from holdfast.score.scorers.numeric import maths, numeric
 from holdfast.score.scorers.similarity import bleu, chrf, codebleu, edit_similarity, meteor, rouge, token_f1
@@ -16,6 +17,7 @@ from holdfast.score.scorers.text import consistency, exact_match, includes, leng
 
 SECTIONS = {
     "Right or wrong": (exact_match, includes, regex, numeric, choice, maths, json_field, json_schema, code_tests),
+    "Likelihood of choices": (acc, acc_norm, acc_bytes, mc2),
     "Similarity to the target": (
         *(token_f1, edit_similarity, bleu, chrf, rouge, meteor),
         *(bert_score, embedding_similarity, codebleu),

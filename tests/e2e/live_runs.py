@@ -110,6 +110,10 @@ class Stage(NamedTuple):
     def run(self) -> Path:
         return self.store / "sums" / RUN
 
+    def has_begun(self) -> bool:
+        """Whether commands find the run: its folder is made before its journal."""
+        return any(self.run.glob("journal/*.jsonl"))
+
     @property
     def command(self) -> tuple[str | Path, ...]:
         return "run", self.folder / "eval.yaml", "--id", RUN, "--store", self.store

@@ -140,7 +140,7 @@ def test_tuning_does_not_try_failed_samples_again(tmp_path: Path) -> None:
         model = {"max_connections": 2, "request_retries": 0}
         course = stage(tmp_path, 20, server.base_url, model=model, task={"sample_retries": 0})
         with alive(course) as process:
-            wait_for(lambda: course.run.exists() and course.show()["failed"] == 2, "two failed")
+            wait_for(lambda: course.has_begun() and course.show()["failed"] == 2, "two failed")
             changed = "models.arith.max_connections=4"
             assert call("tune", RUN, "--set", changed, "--store", course.store, cwd=tmp_path).code == 0
             assert finish(process).code == 1

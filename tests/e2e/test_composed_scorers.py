@@ -112,7 +112,7 @@ def test_what_is_wrong_is_found_by_check(scorer: Any, problem: str, tmp_path: Pa
     [
         ("{numeric: [", "--scorers"),
         ("{numeric: {tolerence: 1}}", "did you mean 'tolerance'?"),
-        ("gone.yaml", "gone.yaml cannot be read"),
+        ("gone.yaml", "gone.yaml: no such file"),
         ("eval.yaml", "must hold a list of scorers"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_time_out_never_leaves_a_sample_running(tmp_path: Path) -> None:
 def test_code_that_blocks_the_event_loop_is_named_while_it_does(tmp_path: Path) -> None:
     course = stage(tmp_path, 3, task={"solver": "mine:block_the_loop"})
     with alive(course) as process:
-        wait_for(lambda: course.run.exists() and course.status() == "stalled", "stalled")
+        wait_for(lambda: course.has_begun() and course.status() == "stalled", "stalled")
         found, told = course.show(), course.told()
         assert "blocked" in found["reason"]
         assert "mine.py" in told

@@ -72,7 +72,7 @@ def test_a_stopped_holder_that_lost_its_term_stops_when_continued_and_nothing_of
     door = gate(tmp_path, free=1)
     course = stage(tmp_path, 12, model=door.model | {"max_connections": 1}, grace_seconds=0.1)
     first = begin(course, *course.command)
-    wait_for(lambda: course.run.exists() and show(course)["finished"] >= 1, "at work")
+    wait_for(lambda: course.has_begun() and show(course)["finished"] >= 1, "at work")
     first.send_signal(signal.SIGSTOP)
     door.open()
     second = begin(course, *course.resume, expiry=SOON)
@@ -100,7 +100,7 @@ def test_a_holder_that_lost_its_term_leaves_no_lease_that_makes_the_next_report_
     door = gate(tmp_path, free=1)
     course = stage(tmp_path, 6, model=door.model | {"max_connections": 1}, grace_seconds=0.1)
     first = begin(course, *course.command)
-    wait_for(lambda: course.run.exists() and show(course)["finished"] >= 1, "at work")
+    wait_for(lambda: course.has_begun() and show(course)["finished"] >= 1, "at work")
     first.send_signal(signal.SIGSTOP)
     door.open()
     assert finish(begin(course, *course.resume, expiry=SOON)).code == 0

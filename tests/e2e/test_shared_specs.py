@@ -412,11 +412,12 @@ def test_check_looks_at_every_spec_also_after_a_bad_one(tmp_path: Path) -> None:
     done = call("check", "a.yaml", "bad.yaml", "b.yaml", "gone.yaml", cwd=tmp_path)
     assert done.code == 2
     assert [line.split()[0] for line in done.out.splitlines()] == ["a.yaml", "b.yaml"]
-    assert [line.split(": ")[1] for line in done.err.splitlines()] == ["bad.yaml", "gone.yaml"]
+    named = [line.removeprefix("holdfast: ").strip().partition(":")[0] for line in done.err.splitlines()]
+    assert named == ["bad.yaml", "bad.yaml", "gone.yaml"], "every problem names its spec"
     found = call("check", "a.yaml", "bad.yaml", "--json", cwd=tmp_path)
     assert (found.code, [(each["spec"], len(each["errors"])) for each in found.json()]) == (
         2,
-        [("a.yaml", 0), ("bad.yaml", 1)],
+        [("a.yaml", 0), ("bad.yaml", 2)],
     )
     assert call("check", "a.yaml", "b.yaml", cwd=tmp_path).code == 0
     assert sorted(os.listdir(tmp_path)) == ["a.yaml", "b.yaml", "bad.yaml", "sums.jsonl"]

@@ -56,7 +56,7 @@ class Tormentor:
         return False
 
     def _is_complete(self) -> bool:
-        return self._course.run.exists() and self._course.status() == "completed"
+        return self._course.has_begun() and self._course.status() == "completed"
 
     def _count(self, name: str) -> None:
         self.sent[name] += 1

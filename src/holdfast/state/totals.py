@@ -126,8 +126,11 @@ def stored_reducing(spec: Mapping[str, Any]) -> dict[str, Reducing]:
 
 
 def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
-    """By task, from a stored spec."""
-    return {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
+    """By task, from a stored spec. Leaves out what is not a task: only a run's newest spec has been checked."""
+    tasks = spec.get("tasks")
+    known = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+    found = {str(task.get("name")): task.get("repeats", 1) for task in known}
+    return {name: repeats for name, repeats in found.items() if isinstance(repeats, int)}
 
 
 def answer_totals(rows: Iterable[AnswerRow], samples: Mapping[int, str]) -> AnswerTotals:

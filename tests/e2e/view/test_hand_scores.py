@@ -137,7 +137,7 @@ def test_a_live_run_records_the_score_itself_and_the_page_shows_what_it_does(tmp
     door = gate(tmp_path, free=1)
     course: Stage = stage(tmp_path, 3, model=door.model, concurrency={"samples": 1})
     with alive(course) as process, viewing(course.store, "--edit") as viewer:
-        wait_for(lambda: course.run.exists() and course.show()["finished"] == 1, "the first answer")
+        wait_for(lambda: course.has_begun() and course.show()["finished"] == 1, "the first answer")
         other = SAMPLE.replace("s0001", "s0002")
         wait_for(lambda: "in progress" in viewer.get(other).text, "the page says what the sample does")
         assert "waiting for the model" in viewer.get(other).text

@@ -332,7 +332,7 @@ def test_another_evaluation_can_be_chosen(store: Path, viewer: Served) -> None:
     assert call(*again, "--scorers", "numeric", cwd=store).code == 0
     (sample, *_) = viewer.json("/runs/sums/grown/samples")["samples"]
     names = viewer.json(f"/runs/sums/grown/samples/{sample['key']}")["evaluations"].values()
-    assert [name for name in names if name.startswith(HOSTILE)] == [f"{HOSTILE} #1", f"{HOSTILE} #2"]
+    assert [name.partition(", ")[0] for name in names if name.startswith(HOSTILE)] == [f"{HOSTILE} #1", f"{HOSTILE} #2"]
     chosen = viewer.json(f"/runs/sums/grown?evaluation={first}")
     assert {each["scorer"] for each in chosen["summary"]["scores"]} == {"numeric", "exact_match"}
     for each in found["evaluations"]:

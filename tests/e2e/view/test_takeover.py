@@ -40,7 +40,7 @@ def test_a_takeover_shows_both_machines_their_epochs_and_what_each_finished(tmp_
     door = gate(tmp_path, free=FREE)
     course = stage(tmp_path, SAMPLES, model=door.model | {"max_connections": 2}, grace_seconds=0.1)
     first = begin(course, *course.command, host="machine-a")
-    wait_for(lambda: course.run.exists() and show(course)["finished"] >= FREE, "at work")
+    wait_for(lambda: course.has_begun() and show(course)["finished"] >= FREE, "at work")
     first.send_signal(signal.SIGSTOP)
     second = begin(course, *course.resume, expiry=SOON, host="machine-b")
     try:

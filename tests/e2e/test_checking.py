@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import json
 import os
 import socket
 import threading
@@ -172,3 +173,20 @@ def test_a_reducer_that_can_have_only_one_value_is_warned_of(tmp_path: Path, red
     assert f"tasks[0].reduce: {warning}" in lines[0]
     assert "threshold: 5}}" in lines[0], "and what to write"
     assert any(warning in each for each in call("check", spec, "--json", cwd=tmp_path).json()["warnings"])
+
+
+def test_a_misspelt_field_hides_no_other_problem(tmp_path: Path) -> None:
+    task = {"name": "t", "dataset": {"path": "gone.jsonl"}, "prompt": "{q}", "scorers": ["exact_mach"]}
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps({"experimnt": "e", "models": [{"name": "m", "provider": "mock"}], "tasks": [task]}))
+    done = call("check", path, cwd=tmp_path)
+    assert done.code == 2
+    for problem in ("'experimnt'", "gone.jsonl", "'exact_mach'"):
+        assert problem in done.err, done.err
+
+
+def test_a_file_of_another_kind_is_not_written(tmp_path: Path) -> None:
+    assert call("init", "e", cwd=tmp_path).code == 0
+    assert call("run", "e/eval.yaml", "--id", "x", cwd=tmp_path).code == 0
+    done = call("export", "x", "--output", "x.xlsx", cwd=tmp_path)
+    assert (done.code, "--format" in done.err, (tmp_path / "x.xlsx").exists()) == (2, True, False), done.said

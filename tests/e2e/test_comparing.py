@@ -160,6 +160,7 @@ def test_other_scorers_of_the_same_name_are_reported(tmp_path: Path) -> None:
     found = compared(tmp_path, "one", "two")
     (doubt,) = found["warnings"]
     assert "not comparable by numeric: the scorers differ" in doubt
+    assert "to score the older one again: holdfast score one" in doubt
     assert found["comparable"] is False
 
 

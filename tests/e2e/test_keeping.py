@@ -236,6 +236,10 @@ def test_tags_of_any_kind_come_and_go_and_are_shown(tmp_path: Path) -> None:
     assert call("show", "a", "--json", cwd=tmp_path).json()["tags"] == left
     assert names(call("ls", "--tag", "two words", "--json", cwd=tmp_path)) == ["a"]
     assert names(call("ls", "--tag", "spec", "--json", cwd=tmp_path)) == []
+    assert call("tag", "a", "high", "nightly", cwd=tmp_path).code == 0
+    removed = call("tag", "a", "-high", "-nightly", cwd=tmp_path)
+    assert (removed.code, "Usage" in removed.said) == (0, False), "-h inside a tag is not --help"
+    assert call("show", "a", "--json", cwd=tmp_path).json()["tags"] == left
     assert "two words" in call("ls", cwd=tmp_path).out
     assert "two words" in call("show", "a", cwd=tmp_path).out
 

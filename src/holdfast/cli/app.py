@@ -69,7 +69,8 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # No colours from click itself (as in --install-completion): our streams would print them as text.
+    context_settings={"help_option_names": ["-h", "--help"], "color": False},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -26,7 +26,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 """Every command, by the group that `--help` lists it in. Its summary is the first sentence of its docstring."""
 
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "tag": {"ignore_unknown_options": True}  # `-nightly` removes a tag; it is not an option
+    # `-nightly` removes a tag: it is not an option, nor a group of short options, of which `-h` would be one.
+    "tag": {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 }
 
 for group, commands in COMMANDS.items():

@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.spec.providers import needs_key, placed_models, unset_variable
+from holdfast.spec.sampling_parameters import KNOWN as SAMPLING_PARAMETERS
 from holdfast.spec.sampling_parameters import unknown_params
-from holdfast.spec.types import Model, Spec, Task, nested_type
+from holdfast.spec.types import Dataset, Model, Spec, Task, nested_type
 
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -27,6 +28,18 @@ _SIMILARITY_MIN = 0.8
 _WRITTEN: dict[type[msgspec.Struct], set[str]] = {Spec: {"defaults", "include"}, Task: {"when"}, Model: {"when"}}
 """What a spec may write beside the fields of the effective spec."""
 _ABSENT = object()
+_EXPECTED = {
+    "Expected `object`, got `str`": "expected a mapping, got text; write one",
+    "Expected `array`, got `str`": "expected a list, got text; write one",
+}
+_EXAMPLES = {
+    "dataset": "dataset: {path: data.jsonl}",
+    "scorers": "scorers: [exact_match]",
+    "fewshot": "fewshot: {path: examples.jsonl, n: 3}",
+    "params": "params: {temperature: 0}",
+    "mirror": "mirror: {url: s3://bucket/evals}",
+}
+_PARTS: dict[type[msgspec.Struct], str] = {Model: "a model", Task: "a task", Dataset: "dataset", Spec: "the spec"}
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 _SECRET_ADVICE = "; a secret belongs in the environment: name its variable with api_key_env"
 
@@ -48,23 +61,40 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
         names |= _WRITTEN.get(kind, set()) if not place.startswith("roles") else set()
         is_typo = difflib.get_close_matches(unknown[1], names, n=1, cutoff=_SIMILARITY_MIN)
         is_secret = any(word in unknown[1].lower() for word in _SECRET_WORDS) and not is_typo
-        hint = _SECRET_ADVICE if is_secret else nearest(unknown[1], names)
+        hint = "" if is_typo or is_secret else _place_of(unknown[1], kind)
+        hint = _SECRET_ADVICE if is_secret else hint or nearest(unknown[1], names)
         message = f"unknown field {unknown[1]!r}{hint}"
+    elif message in _EXPECTED:
+        shown = _EXAMPLES.get(re.sub(r"\[\d+\]", "", place.rpartition(".")[2]), "")
+        message = f"{_EXPECTED[message]}{f', such as {shown}' if shown else ''}"
     elif message == _NULL:
         message = f"expected a mapping, got null; {_OFF if place.startswith('limits') else _DEFAULTS}"
     problem = f"{message[:1].lower()}{message[1:]}"
     return SpecError(": ".join(filter(None, (where, place, problem))))
 
 
-def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str) -> SpecError:
+def _place_of(field: str, kind: type[msgspec.Struct]) -> str:
+    """Where a field belongs that was written in another part; empty if nowhere."""
+    if kind is Model and field in SAMPLING_PARAMETERS:
+        return f"; it is a sampling parameter: write params: {{{field}: …}}"
+    for part, name in _PARTS.items():
+        if part is not kind and field in {each.name for each in msgspec.structs.fields(part)}:
+            return f"; it is a field of {name}"
+    return ""
+
+
+def explain_all(
+    error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str
+) -> tuple[SpecError, Spec | None]:
     """Report all unknown fields, and the other mistakes of all tasks and models, in one SpecError. msgspec alone stops
-    at the first.
+    at the first. Also returns the spec without the unknown fields, if nothing else is wrong with it.
     """
     found: dict[str, None] = {}
+    spec = None
     mapping, left = copy.deepcopy(dict(mapping)), error
     while found.setdefault(str(explain(left, where))) is None and _remove_unknown(mapping, str(left)):
         try:
-            msgspec.convert(mapping, Spec, strict=False)
+            spec = msgspec.convert(mapping, Spec, strict=False)
         except msgspec.ValidationError as other:
             left = other
         else:
@@ -81,7 +111,7 @@ def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], wher
             message, _, at = str(other).partition(" - at `$")
             relocated = msgspec.ValidationError(f"{message} - at `$.{name}[{i}]{at.removesuffix('`')}`")
             found[str(explain(relocated, where))] = None
-    return SpecError("\n".join(found))
+    return SpecError("\n".join(found)), spec
 
 
 def _remove_unknown(mapping: Any, message: str) -> bool:
@@ -131,10 +161,18 @@ def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
     for index, task in enumerate(spec.tasks):
         templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
         templates |= {f"messages[{i}].content": message.get("content") for i, message in enumerate(task.messages)}
+        before = len(found)
         for name, text in templates.items() if task.template == "fields" else ():
             for field, column in _half_fields(text) if isinstance(text, str) else ():
                 problem = f"{field!r} has only one brace and is sent unchanged"
                 found.append(f"tasks[{index}].{name}: {problem}; if {column!r} is a column, write {{{column}}}")
+        if len(found) == before and task.solver == "chat" and not task.dataset.files and _names_no_column(task):
+            where = "messages" if task.messages else "prompt"
+            problem = "it names no column, so every sample gets the same text"
+            found.append(f"tasks[{index}].{where}: {problem}; write a column in one pair of braces, as in {{question}}")
+        if task.fewshot is not None and task.dataset.path == task.fewshot.path:
+            problem = "the examples are rows of the evaluated data, so a sample may be shown its own answer"
+            found.append(f"tasks[{index}].fewshot.path: {problem}; name another file")
     for place, model in placed_models(spec).items():
         variable = unset_variable(model, environ)
         if variable and not needs_key(model):  # a model that needs a key is an error, not a warning
@@ -142,6 +180,14 @@ def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
             found.append(f"{place}.api_key_env: {unset}")
         found += [f"{place}.{warning}" for warning in unknown_params(model.params)]
     return found
+
+
+def _names_no_column(task: Task) -> bool:
+    """Whether a task has templates, and none of them is filled in from the row."""
+    texts = [task.prompt] if not task.messages else [str(message.get("content")) for message in task.messages]
+    texts.append(task.system)
+    is_filled = any(not name.startswith("{{") for text in texts for name in _WHOLE.findall(text))
+    return task.template == "fields" and any(texts[:-1]) and not is_filled
 
 
 def _half_fields(text: str) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """From text, `--set` values and the environment to one effective spec."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,21 @@ def test_all_unknown_fields_and_contradictions_are_reported_at_once() -> None:
         "eval.yaml: tasks[0].models: there is no model 'n'; valid are m",
         "eval.yaml: tasks[1].reduce: pass@3 needs 3 repeats, and the task has 1; set repeats: 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "advice"),
+    [
+        ({"temperature": 0}, {}, "it is a sampling parameter: write params: {temperature: …}"),
+        ({}, {"dataset": {"path": "x", "fewshot": {}}}, "it is a field of a task"),
+        ({}, {"request_retries": 1}, "it is a field of a model"),
+        ({}, {"dataset": "caps.csv"}, "expected a mapping, got text; write one, such as dataset: {path: data.jsonl}"),
+        ({}, {"scorers": "includes"}, "expected a list, got text; write one, such as scorers: [exact_match]"),
+    ],
+)
+def test_a_value_in_the_wrong_place_or_form_is_shown_the_right_one(
+    model: dict[str, Any], task: dict[str, Any], advice: str
+) -> None:
+    raw = {"models": [{"name": "m", "provider": "mock", **model}], "tasks": [{"name": "t", **task}]}
+    with pytest.raises(SpecError, match=re.escape(advice)):
+        build_spec(raw, "eval.yaml")

@@ -49,7 +49,40 @@ def test_a_field_with_one_brace_is_doubted(prompt: str, half: str, whole: str) -
     ],
 )
 def test_braces_in_pairs_and_braces_without_a_name_are_meant(prompt: str) -> None:
-    assert doubted({"prompt": prompt}) == []
+    assert doubted({"prompt": f"{{q}} {prompt}"}) == []
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"prompt": "Say {{question}}"},
+        {"prompt": "no column"},
+        {"prompt": "", "messages": [{"role": "user", "content": "hello"}]},
+    ],
+)
+def test_a_prompt_that_is_the_same_for_all_samples_is_doubted(task: dict[str, Any]) -> None:
+    (doubt,) = doubted(task)
+    assert "every sample gets the same text; write a column in one pair of braces" in doubt
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"prompt": ""},
+        {"prompt": "hello", "system": "about {q}"},
+        {"prompt": "hello", "solver": "mine:solve"},
+        {"prompt": "hello", "dataset": {"path": "x.jsonl", "files": ["image"]}},
+    ],
+)
+def test_a_prompt_that_gets_its_column_elsewhere_is_meant(task: dict[str, Any]) -> None:
+    assert doubted(task) == []
+
+
+def test_examples_from_the_evaluated_rows_are_doubted() -> None:
+    (doubt,) = doubted({"dataset": {"path": "x.csv"}, "fewshot": {"path": "x.csv", "n": 1}})
+    assert "tasks[0].fewshot.path: " in doubt
+    assert "its own answer" in doubt
+    assert doubted({"dataset": {"path": "x.csv"}, "fewshot": {"path": "y.csv", "n": 1}}) == []
 
 
 def test_every_template_of_a_task_is_looked_at() -> None:

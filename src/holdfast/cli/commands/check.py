@@ -18,8 +18,8 @@ from holdfast.cli.errors import explain
 from holdfast.cli.output import hanging, print_json, print_line, warn, write_message
 from holdfast.cli.targets import load_named
 from holdfast.engine import output_limit
-from holdfast.errors import HoldfastError, Problems, SpecError
-from holdfast.journal import blob_size
+from holdfast.errors import HoldfastError, Problems, SpecError, UsageError
+from holdfast.journal import blob_size, open_objects
 from holdfast.plan import PreparedTask, models_of
 from holdfast.records import Message, Usage
 from holdfast.report import content_text, counted, lines_of, short
@@ -98,6 +98,11 @@ def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool
     for index, task in enumerate(spec.tasks):
         hints += threshold_hints(task, prepared.scorers[task.name], f"tasks[{index}].reduce")
     errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
+    if spec.mirror is not None:
+        try:
+            open_objects(spec.mirror.url)
+        except UsageError as refusal:
+            errors.append(f"mirror.url: {refusal}")
     for warning in (*warnings, *hints):
         warn(given.explain(warning))
     for error in errors:

@@ -71,6 +71,8 @@ from holdfast.spec import nearest
 from holdfast.state import standing_of
 
 _ESCAPES = {"": "", "json": JSON_ESCAPES}
+_OTHER_FORMATS = frozenset({"xlsx", "xls", "ods", "html", "htm", "md", "tex", "xml", "yaml", "yml", "db", "sqlite"})
+"""Suffixes of files that hold something else than what `export` writes."""
 
 
 def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
@@ -262,6 +264,9 @@ class ExportOptions(msgspec.Struct, frozen=True):
 
 def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
     output, suffix = options.output, os.path.splitext(options.output or "")[1].removeprefix(".")
+    if suffix in _OTHER_FORMATS and not options.format:
+        known = ", ".join(formats_of("export"))
+        raise UsageError(f"{output}: export does not write .{suffix} files; choose the format with --format: {known}")
     format = options.format or (suffix if suffix in formats_of("export") else "jsonl")
     found = find_format("export", format)
     if found is None:

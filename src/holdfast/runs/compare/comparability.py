@@ -56,9 +56,16 @@ def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str]
     names = differing_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
     for name in names:
         if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
-            again = f"to score one of them again: {first.place.command('score')}"
+            older = min((first, second), key=lambda run: _scored_at(run, evaluation))
+            again = f"to score the older one again: {older.place.command('score')}"
             found.append(f"{both} by {name}: the scorers differ in code, arguments or judges; {again}")
     return found
+
+
+def _scored_at(run: Run, evaluation: str) -> str:
+    """When the evaluation that is compared began."""
+    current = run.evaluation_id(evaluation)
+    return next((each.begun for each in run.evaluations() if each.evaluation == current), "")
 
 
 def without_data(runs: Sequence[Run]) -> Iterator[str]:

@@ -87,6 +87,9 @@ class GateOptions(msgspec.Struct, frozen=True):
         )
 
 
+_OTHER_EVALUATION = "choose another evaluation with --evaluation (holdfast show lists them)"
+
+
 def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
     """Judge every task, model and scorer of a run that the options choose. `runs`: the run, and the baseline if there
     is one. Raises UsageError if it cannot be judged.
@@ -137,7 +140,10 @@ def _measures_to_judge(answers: SideAnswers, scorer: str | None) -> dict[str, Me
     kept = choose_measures(found, scorer)
     if not kept and scorer is not None:
         place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
-        raise UsageError(f"--scorer {scorer}: {place} has no such scorer{nearest(scorer, set(found))}")
+        known = nearest(scorer, set(found))
+        raise UsageError(
+            f"--scorer {scorer}: {place} has no such scorer in this evaluation{known}; {_OTHER_EVALUATION}"
+        )
     return kept
 
 
@@ -194,7 +200,7 @@ def _matching_measure(answers: SideAnswers, theirs: Measure, scorer: str | None)
     place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
     if mine is None:
         lack = f"{answers.side.run} has no scores of {theirs.name}, which the baseline has"
-        raise UsageError(f"{lack}; choose a scorer with --scorer")
+        raise UsageError(f"{lack}; choose a scorer with --scorer, or {_OTHER_EVALUATION}")
     if not {*mine.values, *mine.missing} & {*theirs.values, *theirs.missing}:
         raise UsageError(f"{place} and the baseline have no key in common: {theirs.name} cannot be judged")
     return mine

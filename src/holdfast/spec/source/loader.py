@@ -105,12 +105,14 @@ def _build(
             mapping = _merge_values(file, sets, environ, origins, stored=stored)
             models = [str(part.get("name")) for _, part in _raw_parts(mapping, "models")]
             tasks = [str(part.get("name")) for _, part in _raw_parts(mapping, "tasks")]
-            spec, kept = _convert(mapping, where)
+            refused: dict[str, None] = {}
+            spec, kept = _convert(mapping, where, None if problems is None else refused)
         except RecursionError:
             raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
         except (TypeError, ValueError) as error:
             raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
     found = Problems()
+    found.found |= {origins.explain(problem, where): None for problem in refused}
     with found.collecting(), _explain_origins(origins, where):
         _check_params(spec, models, unchanged, where)
     if models != [model.name for model in spec.models] or tasks != [task.name for task in spec.tasks]:
@@ -160,8 +162,10 @@ def _merge_values(
     return mapping
 
 
-def _convert(mapping: dict[str, Any], where: str) -> tuple[Spec, list[KeptCombinations]]:
-    """Validate a spec and expand its sweeps."""
+def _convert(
+    mapping: dict[str, Any], where: str, refused: dict[str, None] | None
+) -> tuple[Spec, list[KeptCombinations]]:
+    """Validate a spec and expand its sweeps. `refused`: receives errors of unknown fields, which are then left out."""
     whens = take_whens(mapping)
     first = first_values(mapping)
     try:
@@ -171,7 +175,11 @@ def _convert(mapping: dict[str, Any], where: str) -> tuple[Spec, list[KeptCombin
         if mapping != first:
             spec = msgspec.convert(mapping, Spec, strict=False)
     except msgspec.ValidationError as error:
-        raise explain_all(error, first, where) from None
+        problem, corrected = explain_all(error, first, where)
+        if refused is None or corrected is None:
+            raise problem from None
+        refused |= dict.fromkeys(str(problem).split("\n"))
+        return corrected, []
     return spec, kept
 
 

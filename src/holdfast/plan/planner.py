@@ -45,7 +45,7 @@ from holdfast.records import (
 )
 from holdfast.sandbox.box import check_paths
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
-from holdfast.spec import Model, Spec, Task, check_prices
+from holdfast.spec import Model, Spec, Task, check_prices, why_no_likelihoods
 
 if TYPE_CHECKING:
     from holdfast.plan.draft import PlanDraft
@@ -157,12 +157,7 @@ def prepare(
         if task.sandbox is not None:
             check_paths(task.sandbox, place)
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
-        for role in solver.roles():
-            if role not in spec.roles:
-                known = ", ".join(sorted(spec.roles)) or "none"
-                raise SpecError(f"{place}.solver: there is no role {role!r}; there are: {known}; add it to `roles`")
-        if solver.counts_cost:
-            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent calls no roles
+        _check_models(spec, task, solver, f"{place}.solver")
         found: dict[Reference, FileContent] = {}
         shots = _select_shots(
             task, place, (stored or {}).get(task.name, TaskInputs()).shots, _record_sources(digests, found)
@@ -174,6 +169,19 @@ def prepare(
             raise SpecError(f"{place}.prompt: {error}") from error
         works[task.name] = PreparedTask(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
     return works
+
+
+def _check_models(spec: Spec, task: Task, solver: Solver, place: str) -> None:
+    """SpecError if a solver cannot use the models and roles of the spec."""
+    for role in solver.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles)) or "none"
+            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
+    if solver.counts_cost:
+        check_prices(models_of(spec, task), f"{place}: cost_usd")  # an agent calls no roles
+    for model in models_of(spec, task) if solver.needs_likelihoods else ():
+        if why := why_no_likelihoods(model):
+            raise SpecError(f"{place}: choice_likelihood cannot use the model {model.name!r}: {why}")
 
 
 def scoring_roles(spec: Spec, works: Mapping[str, PreparedTask]) -> frozenset[str]:

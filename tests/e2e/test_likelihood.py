@@ -8,13 +8,19 @@ import pytest
 import yaml
 
 from holdfast.testing import Behaviour, CompletionBehaviour, Load, ServerProcess, start_server_process
-from tests.e2e.commands import Done, exported, finish, run, shown, start, wait_until, write_rows
+from tests.e2e.commands import Done, call, exported, finish, run, shown, start, wait_until, write_rows
 
 CHOICES = 4
 RUN = ("run", "eval.yaml", "--id", "x", "--store", "runs")
 SCORERS = ["acc", "acc_norm", "acc_bytes", "mc2"]
 SHORT = {"id": "short", "question": "red or blue", "choices": ["red", "red blue or", "green", "blau"], "answer": "A"}
 """Sums -0.5, -1.5, -2.25, -2.0; for each character -0.167, -0.136, -0.45, -0.5: acc is right, acc_norm is not."""
+
+
+OWN_SOLVER = """
+async def likelihood(sample, ctx):
+    return str((await ctx.likelihood(sample.input, " red")).logprob)
+"""
 
 
 def write(folder: Path, server: ServerProcess, rows: list[dict[str, Any]], **model: Any) -> None:
@@ -135,9 +141,33 @@ def test_tokens_that_cannot_be_separated_stop_the_cell_after_a_few_samples(
         assert server.stats().requests < 100
 
 
-def test_a_model_with_batches_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"batch": True}, "a batch job cannot hold likelihood requests; remove `batch`"),
+        (
+            {"provider": "anthropic"},
+            "the provider anthropic has no log-probabilities of a prompt; use a completion ser",
+        ),
+    ],
+)
+def test_models_that_certainly_cannot_are_refused_with_the_spec(
+    tmp_path: Path, model: dict[str, Any], said: str
+) -> None:
+    with start_server_process() as server:
+        write(tmp_path, server, many(3), **model)
+        refused = call("check", "eval.yaml", cwd=tmp_path)
+        assert (refused.code, refused.out) == (2, "")
+        assert "tasks[0].solver: choice_likelihood cannot use the model 'base': " in refused.err
+        assert said in refused.err
+
+
+def test_a_solver_of_ones_own_is_refused_in_a_batch_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_SOLVER)
     with start_server_process() as server:
         write(tmp_path, server, many(20), batch={"quiet_seconds": 0.1})
+        text = (tmp_path / "eval.yaml").read_text().replace("solver: choice_likelihood", "solver: own:likelihood")
+        (tmp_path / "eval.yaml").write_text(text)
         refused = go(tmp_path)
         assert refused.code == 1
         assert "a batch job cannot hold likelihood requests: remove `batch` from the model" in refused.said

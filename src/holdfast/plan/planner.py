@@ -45,7 +45,7 @@ from holdfast.records import (
 )
 from holdfast.sandbox.box import check_paths
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
-from holdfast.spec import Model, Spec, Task, check_prices
+from holdfast.spec import Model, Spec, Task, check_prices, why_no_likelihoods
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -181,6 +181,9 @@ def _find_solver(spec: Spec, task: Task, given: Any, place: str) -> Solver:
             raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
     if solver.counts_cost:
         check_prices(models_of(spec, task), f"{place}: cost_usd")  # an agent calls no roles
+    for model in models_of(spec, task) if solver.needs_likelihoods else ():
+        if why := why_no_likelihoods(model):
+            raise SpecError(f"{place}: choice_likelihood cannot use the model {model.name!r}: {why}")
     return solver
 
 

@@ -71,6 +71,11 @@ class Solver(msgspec.Struct, frozen=True):
         return any(isinstance(each, AgentBounds) and each.cost_usd is not None for each in self._everything())
 
     @property
+    def needs_likelihoods(self) -> bool:
+        """Whether it, or a part of it, is the built-in solver that needs log-probabilities of the prompt."""
+        return any(each.name == "choice_likelihood" and not solver_digest(each.function) for each in self.every())
+
+    @property
     def is_sandboxed(self) -> bool:
         """Whether it has tools that work in a sandbox."""
         return any(isinstance(each, Tool) and each.sandboxed for each in self._everything())

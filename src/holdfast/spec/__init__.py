@@ -11,6 +11,7 @@ from holdfast.spec.providers import (
     key_variables,
     missing_keys,
     placed_models,
+    why_no_likelihoods,
 )
 from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_reductions
 from holdfast.spec.reductions import reductions as parse_reductions
@@ -124,4 +125,5 @@ __all__ = [
     "stored_reductions",
     "value_of",
     "variables_in",
+    "why_no_likelihoods",
 ]

@@ -39,6 +39,8 @@ class ProviderInfo(msgspec.Struct, frozen=True):
     """The environment variables that may hold the API key of the default server: the first that is set is used."""
     batch_factory: str = ""
     """"module:function" that takes a `Connection` and returns a `BatchApi`; empty: no batch API."""
+    has_likelihoods: bool = False
+    """Whether it can return the log-probabilities of a prompt, if its server does."""
     price_list: str = ""
     """The name of the default server in the price list of the package genai-prices; empty if it is not listed."""
     options: str = ""
@@ -64,7 +66,7 @@ _VLLM = (
 )
 
 
-def _built_in(module: str, *key_variables: str, **fields: str) -> ProviderInfo:
+def _built_in(module: str, *key_variables: str, **fields: Any) -> ProviderInfo:
     """A provider of `models/providers`, whose factory is called `make_MODULE`."""
     factory = f"holdfast.models.providers.{module}:make_{module}"
     return ProviderInfo(factory=factory, key_variables=key_variables, **fields)
@@ -96,7 +98,7 @@ PROVIDERS: dict[str, ProviderInfo] = {
     "litellm": _built_in("litellm", free_options="Any argument of `litellm.acompletion`, such as `aws_region_name`."),
     "llamacpp": _compatible("http://127.0.0.1:8080/v1"),
     "mistral": _compatible("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    "mock": _built_in("mock", batch_factory=LOCAL_BATCHES, options="MockOptions"),
+    "mock": _built_in("mock", batch_factory=LOCAL_BATCHES, options="MockOptions", has_likelihoods=True),
     "ollama": _compatible("http://127.0.0.1:11434/v1"),
     "openai": _built_in(
         "openai",
@@ -105,6 +107,7 @@ PROVIDERS: dict[str, ProviderInfo] = {
         batch_factory=_OPENAI_BATCHES,
         price_list="openai",
         options="OpenAIOptions",
+        has_likelihoods=True,
     ),
     "openrouter": _compatible("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "sglang": _compatible("http://127.0.0.1:30000/v1"),
@@ -118,6 +121,16 @@ def default_key_variables(provider: str) -> tuple[str, ...]:
     """The variables that a provider reads for its own server; none for an unknown provider."""
     info = PROVIDERS.get(provider)
     return () if info is None or info.speaks else info.key_variables
+
+
+def why_no_likelihoods(model: Model) -> str:
+    """Why a model certainly cannot answer likelihood requests, and what to do; empty if it may."""
+    info = PROVIDERS.get(model.provider)
+    if info is not None and info.factory and not info.has_likelihoods:
+        return f"the provider {model.provider} has no log-probabilities of a prompt; use a completion server (openai)"
+    if model.batch is not None and info is not None and info.batch_factory != LOCAL_BATCHES:
+        return "a batch job cannot hold likelihood requests; remove `batch`"
+    return ""
 
 
 def is_external(provider: str) -> bool:

@@ -4,6 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from holdfast.models import Connection, ModelError, Request, likelihood_messages, make_provider
 from holdfast.models.batch.api import open_batches
@@ -62,15 +64,31 @@ def test_vllms_own_field_is_used_where_echo_does_not_work_and_from_then_on(echo:
     assert answers[1].usage.input_tokens == 4
 
 
-def test_requests_that_start_together_each_find_the_way_that_works() -> None:
+def test_a_request_that_is_refused_after_another_found_the_way_tries_that_way_too() -> None:
     async def run() -> list[Any]:
-        async with ModelServer(Behaviour(completions=CompletionBehaviour(echo="refused"))) as server:
-            provider = make_provider(Connection("openai", "m", server.base_url))
-            answers = await asyncio.gather(*(provider.generate(RED) for _ in range(8)))
+        first, release = asyncio.Event(), asyncio.Event()
+
+        async def refuse_or_list(request: web.Request) -> web.Response:
+            if "echo" not in await request.json():
+                listed = [None, *({"1": {"logprob": -0.5, "decoded_token": each}} for each in ("or blue:", " red"))]
+                return web.json_response({"choices": [{"text": ".", "prompt_logprobs": listed}]})
+            if first.is_set():
+                await release.wait()
+            first.set()
+            return web.json_response({"error": {"message": "echo is not supported"}}, status=400)
+
+        application = web.Application()
+        application.router.add_post("/v1/completions", refuse_or_list)
+        async with TestServer(application) as server:
+            provider = make_provider(Connection("openai", "m", str(server.make_url("/v1"))))
+            both = [asyncio.create_task(provider.generate(RED)) for _ in range(2)]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            release.set()
+            answers = await asyncio.gather(*both)
             await provider.close()
             return [each.logprobs for each in answers]
 
-    assert asyncio.run(run()) == [SCORED] * 8
+    assert asyncio.run(run()) == [SCORED] * 2
 
 
 @pytest.mark.parametrize(
@@ -90,6 +108,15 @@ def test_a_server_that_cannot_is_refused_with_its_name_and_what_to_do(settings: 
     assert error.message.count("test-model at http://127.0.0.1:") == 1
     assert error.message.endswith("or score a chat model with the solver `chat` and the scorer `choice`")
     assert "\n" not in error.message
+
+
+def test_a_first_request_that_is_refused_for_another_reason_may_be_the_fault_of_its_prompt() -> None:
+    """So it takes five samples to stop the cell, not one."""
+    [error, answer], _, _ = ask(CompletionBehaviour(), RED, RED, faults=(Fault("400", first=2),))
+    assert error.kind == "bad_request"
+    assert error.message.startswith("HTTP 400: test server fault 400 (test-model at http://127.0.0.1:")
+    assert "; if the server has no log-probabilities of a prompt, use a completion server" in error.message
+    assert answer.logprobs == SCORED
 
 
 def test_an_unknown_model_is_not_taken_for_a_server_without_completions() -> None:

@@ -35,6 +35,8 @@ _LEFT_OUT = frozenset(
     | {"tool_choice", "tools", "top_logprobs"}
 )
 """Parameters of chat requests, or of a generated text that is dropped."""
+_REFUSAL_WORDS = ("echo", "logprob", "support")
+"""In the text of a 400 they say that the server cannot. Without them, this prompt may be the reason."""
 _NO_LOGPROBS = "the server returns no log-probabilities of the prompt"
 
 
@@ -65,7 +67,13 @@ class CompletionEndpoint:
             if answer is not None:
                 return answer
             spent += usage
-        return self._endpoint.fail("unsupported", _NO_LOGPROBS) if not problem else self.refuse(problem)
+        if not problem:
+            return self._endpoint.fail("unsupported", _NO_LOGPROBS)
+        if any(word in problem.lower() for word in _REFUSAL_WORDS):
+            return self.refuse(problem)
+        raise ModelError(
+            "bad_request", f"{problem}; if the server has no log-probabilities of a prompt, {UNSUPPORTED_ADVICE}"
+        )
 
     def _read(self, content: bytes, texts: LikelihoodTexts, way: str, spent: Usage) -> tuple[Answer | None, Usage]:
         """The answer in a response, None if it has no log-probabilities of the prompt; and what the response used."""

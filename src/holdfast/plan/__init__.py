@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         survey,
         write_plan,
     )
+    from holdfast.plan.sources import has_same_rows, is_same_source, pin_revisions, source_of
     from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
@@ -63,6 +64,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "planner": (
                 "PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey write_plan"
             ),
+            "sources": "has_same_rows is_same_source pin_revisions source_of",
             "stamps": "ComparedRows stamp_of_data",
         },
     )
@@ -99,9 +101,12 @@ __all__ = [
     "find_planned_line",
     "find_problem",
     "find_sample_line",
+    "has_same_rows",
     "inputs_of",
+    "is_same_source",
     "models_of",
     "originals",
+    "pin_revisions",
     "plan_path",
     "planned_line_at",
     "planned_lines",
@@ -109,6 +114,7 @@ __all__ = [
     "read_lines",
     "rows_of",
     "scoring_roles",
+    "source_of",
     "stamp_of_data",
     "survey",
     "write_plan",

@@ -11,7 +11,8 @@ tests that every provider must pass.
 
     python -m holdfast.testing --latency-ms 20 --fault 429:rate=0.1                # its first line is the base URL
 
-Importing this package imports no HTTP server; the first use of `ModelServer` does.
+`FakeHub` is a Hugging Face Hub for tests of data sets. Importing this package imports no HTTP server; the first use of
+`ModelServer` or `FakeHub` does.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,14 @@ from holdfast.testing.process import ServerProcess, ServerStartError, start_serv
 from holdfast.testing.protocols import digest_of, foretell
 
 if TYPE_CHECKING:
+    from holdfast.testing.hub import FakeHub
     from holdfast.testing.server import ModelServer
 
 __all__ = [
     "BatchBehaviour",
     "BatchStats",
     "Behaviour",
+    "FakeHub",
     "Fault",
     "Load",
     "ModelServer",
@@ -42,6 +45,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "FakeHub":
+        from holdfast.testing.hub import FakeHub
+
+        return FakeHub
     if name == "ModelServer":
         from holdfast.testing.server import ModelServer
 

@@ -87,7 +87,7 @@ def test_a_killed_run_is_resumed_without_the_hub_and_without_the_package(folder:
         done = finish(process)
     assert done.code == 0, done.err
     assert "continuing:" in done.err
-    assert sorted(folder.questions("x")) == sorted(row["question"] for row in ROWS)
+    assert sorted(folder.questions("x")) == sorted(str(row["question"]) for row in ROWS)
     assert folder.run("resume", "x").code == 0
     # A second run needs the package, and says so in one sentence.
     with start("run", "s.yaml", "--id", "y", cwd=folder.path, env=env, fresh=True) as process:

@@ -7,6 +7,7 @@ commit's files never changes, so it is kept in the user's cache: with it and the
 
 import contextlib
 import hashlib
+import importlib
 import os
 import re
 import time
@@ -130,7 +131,7 @@ def _fetch(hub: str, file: str, commit: str) -> str:
             _ask(
                 hub,
                 lambda: library.hf_hub_download(
-                    hub, file, repo_type="dataset", revision=commit, tqdm_class=_progress_class()
+                    hub, file, repo_type="dataset", revision=commit, tqdm_class=progress_class()
                 ),
             )
         )
@@ -244,11 +245,11 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]
 
 
-def _progress_class() -> Any:
+def progress_class() -> Any:
     """A class for the library's progress bars that shows what `DownloadProgress` shows."""
-    from huggingface_hub.utils import tqdm
+    silent: Any = importlib.import_module("huggingface_hub.utils").tqdm
 
-    class Bar(tqdm):  # type: ignore[type-arg, misc]  # the library has no types for it
+    class Bar(silent):  # type: ignore[misc, valid-type]  # it has no types
         def __init__(self, *args: Any, **settings: Any) -> None:
             total, done = settings.get("total"), settings.get("initial")
             self._progress = DownloadProgress(str(settings.get("desc", "a file")), int(total or 0), int(done or 0))

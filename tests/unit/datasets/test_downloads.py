@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.datasets import download, showing_progress
 from holdfast.datasets.downloads import DownloadProgress
+from holdfast.datasets.hub import progress_class
 from holdfast.errors import DataError
 from tests.servers import serve
 
@@ -160,3 +161,12 @@ def test_a_command_with_a_live_line_shows_progress_there(capsys: pytest.CaptureF
         progress.end()
     assert shown == ["downloading rows.jsonl: 1.5 MB", ""]
     assert capsys.readouterr().err == ""
+
+
+def test_downloads_of_the_hub_are_shown_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("holdfast.datasets.downloads.SECONDS_UNSHOWN", 0.0)
+    shown: list[str] = []
+    with showing_progress(shown.append), progress_class()(desc="test.parquet", total=4_000_000, initial=0) as bar:
+        bar.update(1_000_000)
+    assert shown == ["downloading test.parquet: 1.0 of 4.0 MB", ""]

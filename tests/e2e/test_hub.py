@@ -137,6 +137,9 @@ def test_a_branch_that_moved_changes_nothing_and_another_revision_is_compared(fo
     done = folder.run("run", "s.yaml", "--id", "x", "--set", "tasks[0].dataset.revision=main")
     assert done.code == 3
     assert "9 samples changed" in done.err
+    done = folder.run("resume", "x", "--set", "tasks[0].dataset.revision=main")
+    assert done.code == 3
+    assert "9 samples changed" in done.err
 
 
 def test_a_cut_download_continues_and_a_damaged_file_is_not_kept(folder: Folder, hub: FakeHub) -> None:

@@ -91,6 +91,7 @@ def download(url: str, sha256: str, folder: str) -> str:
     try:
         with _open_part(f"{path}.part") as part:
             if os.path.exists(path):  # another process has finished it meanwhile
+                os.unlink(part.name)
                 return path
             is_continued = part.seek(0, os.SEEK_END) > 0
             _fetch(url, part)
@@ -116,10 +117,17 @@ def _open_part(path: str) -> Iterator[IO[bytes]]:
     """Open the unfinished file, alone: a second process waits until the first one has finished."""
     import fcntl
 
-    with open(path, "a+b") as part:
-        with contextlib.suppress(OSError):  # not every file system can lock
-            fcntl.flock(part, fcntl.LOCK_EX)
-        yield part
+    while True:
+        with open(path, "a+b") as part:
+            with contextlib.suppress(OSError):  # not every file system can lock
+                fcntl.flock(part, fcntl.LOCK_EX)
+            try:
+                is_current = os.path.samestat(os.fstat(part.fileno()), os.stat(path))
+            except FileNotFoundError:  # the first process has renamed or removed it
+                is_current = False
+            if is_current:
+                yield part
+                return
 
 
 def _fetch(url: str, part: IO[bytes]) -> None:

@@ -28,6 +28,7 @@ _MISSING = "data sets of the Hub need huggingface_hub: pip install 'holdfast[hub
 _CARD = "README.md"
 _CARD_BYTES_MAX = 8 << 20
 _ATTEMPTS = 3
+_SECONDS_MAX = 60.0
 _PAUSE_SECONDS_MAX = 30.0
 _PACKAGES = frozenset({"huggingface_hub", "httpx", "httpx2", "httpcore", "httpcore2", "requests", "hf_xet"})
 
@@ -80,7 +81,7 @@ def _list_files(hub: str, name: str, commit: str, cache: str) -> _Listing:
         return kept
     library = _import_library()
     try:
-        info = _ask(hub, lambda: library.HfApi().dataset_info(hub, revision=commit or name))
+        info = _ask(hub, lambda: library.HfApi().dataset_info(hub, revision=commit or name, timeout=_SECONDS_MAX))
     except _OfflineError as error:
         found = _read_listing(cache, hub, commit or name) or _list_cached(library, hub, commit or name)
         if found is None:

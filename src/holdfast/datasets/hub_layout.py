@@ -23,6 +23,7 @@ _SPLITS = ("train", "training", "test", "testing", "validation", "valid", "val",
 _SHARD = re.compile(r"[-_.]\d{1,6}(?:-of-(\d{1,6}))?$")
 _SHARD_COUNT = re.compile(r"-(\d+)-of-(\d+)(?=[.-])")
 _LISTED_MAX = 12
+_STARS_MAX = 6
 
 
 class HubSplit(msgspec.Struct, frozen=True):
@@ -110,10 +111,20 @@ def _matching(pattern: str, folder: str, files: Sequence[str]) -> list[str]:
     pattern = pattern.removeprefix("./")
     if folder and not pattern.startswith(f"{folder}/"):
         pattern = f"{folder}/{pattern}"
+    if pattern.count("*") > _STARS_MAX:  # matching takes a time that grows with this power
+        return []
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
     known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    text = "".join(known.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts)
-    return sorted(file for file in files if re.fullmatch(text, file))
+    text = "".join(known.get(part) or (_choice(part) if part.startswith("[") else re.escape(part)) for part in parts)
+    try:
+        return sorted(file for file in files if re.fullmatch(text, file))
+    except re.error:
+        return []
+
+
+def _choice(part: str) -> str:
+    """`[abc]` or `[!abc]` as a regular expression."""
+    return f"[^{part[2:]}" if part.startswith("[!") else part
 
 
 def _inferred(files: Sequence[str], split: str) -> list[HubSplit]:

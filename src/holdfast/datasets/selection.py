@@ -19,7 +19,7 @@ import msgspec
 import xxhash
 
 from holdfast.datasets.filters import FilterError, RowFilter
-from holdfast.datasets.spill import Spill
+from holdfast.datasets.spill import RowSpill
 from holdfast.errors import DataError
 from holdfast.records import Row
 
@@ -89,7 +89,7 @@ def _filtered(rows: Iterable[IdentifiedRow], text: str, where: str, unit: str) -
 
 def _arranged(rows: Iterable[IdentifiedRow], selection: RowSelection, where: str, unit: str) -> Iterator[IdentifiedRow]:
     """Shuffle and sample. All rows are read before the first one is yielded."""
-    spill, hashes = Spill(), array("Q")
+    spill, hashes = RowSpill(), array("Q")
     balance, strata = (_Labels(name, where, unit) for name in (selection.balance, selection.strata))
     for each in rows:
         spill.append((each.number, each.id, each.row))

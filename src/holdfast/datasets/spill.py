@@ -18,7 +18,7 @@ from holdfast.records import Row
 _BUFFER_BYTES = 1 << 20
 
 
-class Spill:
+class RowSpill:
     """A list of plain values on disk. Append first, then read; both may alternate."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class SpooledRows(Iterable[Row]):
         """`plain`: makes a row of plain values; its second argument is the row's number."""
         self._source = iter(rows)
         self._plain = plain
-        self._spill = Spill()
+        self._spill = RowSpill()
 
     def __iter__(self) -> Iterator[Row]:
         at = 0

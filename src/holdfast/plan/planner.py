@@ -86,6 +86,11 @@ class PreparedTask(msgspec.Struct, frozen=True):
     def columns(self) -> Columns:
         return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
 
+    @property
+    def has_other_source(self) -> bool:
+        """Whether the rows come from the network and not from the run: the user named another source or revision."""
+        return self.task.dataset.is_remote and not isinstance(self.rows, StoredRows)
+
     def samples(self, spec: Spec, *, surveyed: bool = False, store: BlobStore | None = None) -> Iterator[Sample]:
         """Yield the task's samples, as the spec selects them, with references instead of files. With a `store`, file
         content is stored there. `surveyed`: the data was checked before, so duplicate ids are not searched again.
@@ -157,7 +162,8 @@ def _select(
     for each in select_rows(rows, selection, where, unit):
         row = each.row if files is None else files.replace(each.row, each.number, unit)
         found = found or resolve_columns(row, columns)
-        yield Sample(each.id, row.get(found.input), row.get(found.target), row)
+        input = row.get(found.input) if found.input else None
+        yield Sample(each.id, input, row.get(found.target) if found.target else None, row)
 
 
 class DataPart(msgspec.Struct, frozen=True):

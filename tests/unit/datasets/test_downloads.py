@@ -1,5 +1,6 @@
 """Files at URLs: verified, resumed after a cut, and never kept with a wrong hash."""
 
+import concurrent.futures
 import hashlib
 import http.server
 import os
@@ -170,3 +171,22 @@ def test_downloads_of_the_hub_are_shown_in_the_same_way(monkeypatch: pytest.Monk
     with showing_progress(shown.append), progress_class()(desc="test.parquet", total=4_000_000, initial=0) as bar:
         bar.update(1_000_000)
     assert shown == ["downloading test.parquet: 1.0 of 4.0 MB", ""]
+
+
+def test_two_processes_download_a_file_once(tmp_path: Path) -> None:
+    served = Served()
+    with serve(served.handler) as address, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        url = f"http://{address}/rows.jsonl"
+        paths = set(pool.map(lambda _: download(url, SHA256, str(tmp_path)), range(4)))
+        assert paths == {str(tmp_path / f"{SHA256}.jsonl")}
+        assert os.listdir(tmp_path) == [f"{SHA256}.jsonl"]
+        assert len(served.ranges) == 1
+        for failed in pool.map(lambda _: _error_of(url, tmp_path), range(4)):
+            assert "nothing was kept" in failed
+    assert os.listdir(tmp_path) == [f"{SHA256}.jsonl"]
+
+
+def _error_of(url: str, folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        download(url, "0" * 64, str(folder))
+    return str(caught.value)

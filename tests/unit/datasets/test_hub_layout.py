@@ -111,6 +111,19 @@ def test_a_split_with_missing_parts_is_refused() -> None:
         refuse_incomplete(found, "hub x")
 
 
+@pytest.mark.parametrize("pattern", ["[z-a]*", "*a*a*a*a*a*a*a*a*a*b", "https://elsewhere/test.jsonl", "../x"])
+def test_a_pattern_of_a_card_cannot_do_harm(pattern: str) -> None:
+    card = {"configs": [{"data_files": pattern}]}
+    with pytest.raises(DataError, match=r"no file matches the split 'train'"):
+        files_of(["a" * 200, "test.jsonl"], "", "", card)
+
+
+def test_a_pattern_may_choose_and_exclude_letters() -> None:
+    card = {"configs": [{"data_files": {"a": "[ab].csv", "b": "[!ab].csv"}}]}
+    assert files_of(["a.csv", "c.csv"], "", "a", card) == ["a.csv"]
+    assert files_of(["a.csv", "c.csv"], "", "b", card) == ["c.csv"]
+
+
 @pytest.mark.parametrize("card", [{"configs": "x"}, {"configs": [1, None]}, {"configs": [{}]}, {"configs": []}])
 def test_a_card_that_declares_nothing_useful_does_no_harm(card: dict[str, Any]) -> None:
     assert files_of(["test.jsonl"], "", "test", card) == ["test.jsonl"]

@@ -16,7 +16,9 @@ from tests.e2e.commands import call, exported, write_rows
 pq: Any = pytest.importorskip("pyarrow.parquet")
 pa: Any = pytest.importorskip("pyarrow")
 
-ROWS = [{"question": f"{i} + 1", "answer": str(i + 1), "level": i % 5, "subject": "abc"[i // 20]} for i in range(60)]
+ROWS: list[dict[str, Any]] = [
+    {"question": f"{i} + 1", "answer": str(i + 1), "level": i % 5, "subject": "abc"[i // 20]} for i in range(60)
+]
 MODEL = {"name": "m", "provider": "mock", "options": {"reply": "8"}}
 
 
@@ -44,7 +46,7 @@ def test_a_selection_is_resumed_extended_and_forked(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     first = ids(tmp_path)
     assert Counter(ROWS[int(id) - 1]["subject"] for id in first) == {"a": 4, "b": 4, "c": 4}
-    assert all(int(ROWS[int(id) - 1]["level"]) >= 1 for id in first)  # without an id column: the number of the row
+    assert all(ROWS[int(id) - 1]["level"] >= 1 for id in first)  # without an id column: the number of the row
 
     # Each of these fields is of class `result`.
     for field, value in (("where", "level >= 2"), ("shuffle", 8), ("shuffle.by", "level"), ("limit", 11)):

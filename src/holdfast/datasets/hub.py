@@ -250,7 +250,7 @@ def progress_class() -> Any:
     """A class for the library's progress bars that shows what `DownloadProgress` shows."""
     silent: Any = importlib.import_module("huggingface_hub.utils").tqdm
 
-    class Bar(silent):  # type: ignore[misc, valid-type]  # it has no types
+    class Bar(silent):  # type: ignore[misc]  # it has no types
         def __init__(self, *args: Any, **settings: Any) -> None:
             total, done = settings.get("total"), settings.get("initial")
             self._progress = DownloadProgress(str(settings.get("desc", "a file")), int(total or 0), int(done or 0))

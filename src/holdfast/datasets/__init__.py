@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.datasets.columns import Columns, numbered_samples, resolve_columns, samples
+    from holdfast.datasets.columns import Columns, RowPosition, resolve_columns, samples
     from holdfast.datasets.downloads import download, is_url, showing_progress
     from holdfast.datasets.files import (
         BadFileError,
@@ -32,7 +32,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "columns": "Columns numbered_samples resolve_columns samples",
+            "columns": "Columns RowPosition resolve_columns samples",
             "downloads": "download is_url showing_progress",
             "files": "BadFileError FileColumns FileContent Fingerprint Keep ReferenceCache ending_of type_of_name",
             "filters": "FilterError RowFilter",
@@ -60,6 +60,7 @@ __all__ = [
     "LocalFiles",
     "ReferenceCache",
     "RowFilter",
+    "RowPosition",
     "RowSelection",
     "RowStream",
     "download",
@@ -67,7 +68,6 @@ __all__ = [
     "fetch_hub_files",
     "is_same_revision",
     "is_url",
-    "numbered_samples",
     "open_rows",
     "pinned_revision",
     "resolve_columns",

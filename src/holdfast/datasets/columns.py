@@ -107,26 +107,26 @@ def resolve_columns(first: Row, columns: Columns) -> Columns:
     )
 
 
-def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
-    """Yield the samples of a data set, in order. `where` names it in errors. Without an id column the id is the row's
-    number among all rows, so apply limits and filters to the result, not to the rows.
+class RowPosition:
+    """The row that is being read: which number errors name."""
 
-    A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
-    check, for rows that were checked before; it takes half of the time.
-    """
-    return (sample for _, sample in numbered_samples(rows, columns, where, unique=unique))
+    number = 0
 
 
-def numbered_samples(
+def samples(
     rows: Iterable[NumberedRow],
     columns: Columns,
     where: str,
     *,
     unique: bool = True,
     ids: Iterable[str] | None = None,
-) -> Iterator[tuple[int, Sample]]:
-    """The same samples, each with the number of its row for errors. `ids`: those to use without an id column, instead
-    of the row's number.
+    position: RowPosition | None = None,
+) -> Iterator[Sample]:
+    """Yield the samples of a data set, in order. `where` names it in errors. Without an id column the id is the row's
+    number among all rows, so apply limits and filters to the result, not to the rows; or the next one of `ids`.
+
+    A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
+    check, for rows that were checked before; it takes half of the time. `position` is set before each sample.
     """
     unit = "row"
     again: Callable[[], Iterable[NumberedRow]] | None = None if iter(rows) is rows else lambda: rows
@@ -150,7 +150,9 @@ def numbered_samples(
         if first is not None:
             same = f"id {sample.id!r} is already used in {unit} {first}"
             raise DataError(where, f"{same}; ids must be unique: change one, or name another id column", number, unit)
-        yield number, sample
+        if position is not None:
+            position.number = number
+        yield sample
     if reader is None:
         raise DataError(where, "the data set is empty; it needs at least one row")
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import DataError
+from holdfast.printable import one_line
 
 SECONDS_UNSHOWN = 2.0
 _SECONDS_BETWEEN = 5.0
@@ -68,7 +69,7 @@ class DownloadProgress:
             return
         self._next = self._clock() + (_SECONDS_BETWEEN if self._show is None else 0.25)
         of = f" of {_megabytes(self._total)}" if self._total else ""
-        line = f"downloading {self._name}: {_megabytes(self._done)}{of} MB"
+        line = f"downloading {one_line(self._name)}: {_megabytes(self._done)}{of} MB"
         if self._show is not None:
             self._show(line)
         elif sys.stderr is not None:

@@ -26,9 +26,9 @@ from holdfast.datasets import (
     IdentifiedRow,
     Keep,
     ReferenceCache,
+    RowPosition,
     RowSelection,
     RowStream,
-    numbered_samples,
     open_rows,
     resolve_columns,
     rows_in_memory,
@@ -102,11 +102,11 @@ class PreparedTask(msgspec.Struct, frozen=True):
         if files is not None and not selection:
             source = files.apply(source)
         ids = self.rows.ids() if isinstance(self.rows, StoredRows) else None
-        numbered = numbered_samples(source, self.columns, where, unique=not surveyed, ids=ids)
-        if selection:
-            every = _select(numbered, selection, where, source.unit, self.columns, files)
-        else:
-            every = (sample for _, sample in numbered)
+        position = RowPosition() if selection else None
+        every = samples(source, self.columns, where, unique=not surveyed, ids=ids, position=position)
+        if position is not None:
+            rows = (IdentifiedRow(position.number, sample.id, sample.row) for sample in every)
+            every = _make_samples(select_rows(rows, selection, where, source.unit), source.unit, self.columns, files)
         if self.counted is not None:
             every = _count_each(every, self.counted)
         if spec.samples is not None:
@@ -148,18 +148,12 @@ def _count_each(samples: Iterator[Sample], counted: Callable[[], None]) -> Itera
         yield sample
 
 
-def _select(
-    numbered: Iterator[tuple[int, Sample]],
-    selection: RowSelection,
-    where: str,
-    unit: str,
-    columns: Columns,
-    files: FileColumns | None,
+def _make_samples(
+    rows: Iterator[IdentifiedRow], unit: str, columns: Columns, files: FileColumns | None
 ) -> Iterator[Sample]:
-    """The selected samples. Files are read after the selection: only those of selected rows are needed."""
-    rows = (IdentifiedRow(number, sample.id, sample.row) for number, sample in numbered)
+    """The samples of selected rows. Files are read after the selection: only those of selected rows are needed."""
     found: Columns | None = None
-    for each in select_rows(rows, selection, where, unit):
+    for each in rows:
         row = each.row if files is None else files.replace(each.row, each.number, unit)
         found = found or resolve_columns(row, columns)
         input = row.get(found.input) if found.input else None

@@ -1,5 +1,6 @@
 """The source of a task's rows and their selection, from its spec. Also pins the revisions of Hub data sets."""
 
+import os
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.datasets import (
 )
 from holdfast.errors import DataError, SpecError
 from holdfast.spec import Dataset, Spec
-from holdfast.state import DOWNLOADS, kind_folder
+from holdfast.state import DOWNLOADS, kind_folder, make_room
 
 
 def source_of(dataset: Dataset) -> DataSource | None:
@@ -98,7 +99,10 @@ def _columns_of(dataset: Dataset) -> list[str]:
 
 
 def _download(url: str, sha256: str) -> list[str]:
-    return [download(url, sha256, _cache())]
+    folder = _cache()
+    path = download(url, sha256, folder)
+    make_room(os.path.dirname(folder), keep=path)
+    return [path]
 
 
 def _cache() -> str:

@@ -206,6 +206,20 @@ def test_what_was_downloaded_once_is_used_offline(folder: Folder, hub: FakeHub) 
     assert folder.questions("y") == folder.questions("x")
 
 
+def test_a_run_without_its_rows_takes_them_from_the_cache(folder: Folder, hub: FakeHub) -> None:
+    commit = hub.add("owner/script", {"main/test/0000.parquet": parquet(ROWS)}, "refs/convert/parquet")
+    dataset = {"hub": "owner/script", "split": "test", "revision": "refs/convert/parquet", "shuffle": 1}
+    folder.write(dataset, record_data=False, limits={"run": {"requests": 10}})
+    done = folder.run("run", "s.yaml", "--id", "x")
+    assert done.code == 6, done.err
+    assert folder.revision("x") == f"refs/convert/parquet@{commit}"
+    hub.close()
+    folder.write(dataset, record_data=False)
+    done = folder.run("run", "s.yaml", "--id", "x")
+    assert done.code == 0, done.err
+    assert len(folder.questions("x")) == len(ROWS)
+
+
 def test_a_file_at_a_url_is_verified_and_a_resume_needs_no_server(folder: Folder) -> None:
     content = jsonl(ROWS)
 

@@ -11,7 +11,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.datasets.columns import Columns, RowPosition, resolve_columns, samples
-    from holdfast.datasets.downloads import download, is_url, showing_progress
+    from holdfast.datasets.downloads import download, ending_downloads, is_url, showing_progress
     from holdfast.datasets.files import (
         BadFileError,
         FileColumns,
@@ -33,7 +33,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "columns": "Columns RowPosition resolve_columns samples",
-            "downloads": "download is_url showing_progress",
+            "downloads": "download ending_downloads is_url showing_progress",
             "files": "BadFileError FileColumns FileContent Fingerprint Keep ReferenceCache ending_of type_of_name",
             "filters": "FilterError RowFilter",
             "hub": "fetch_hub_files is_same_revision pinned_revision",
@@ -64,6 +64,7 @@ __all__ = [
     "RowSelection",
     "RowStream",
     "download",
+    "ending_downloads",
     "ending_of",
     "fetch_hub_files",
     "is_same_revision",

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -31,6 +32,7 @@ _PIECE_BYTES = 1 << 18
 Show = Callable[[str], None]
 """Shows one line about a download; an empty one removes it."""
 
+_ended_by: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("holdfast_ended", default=None)
 _shown_by: contextvars.ContextVar[Show | None] = contextvars.ContextVar("holdfast_downloads", default=None)
 
 
@@ -48,6 +50,20 @@ def showing_progress(show: Show) -> Iterator[None]:
         _shown_by.reset(token)
 
 
+@contextlib.contextmanager
+def ending_downloads() -> Iterator[None]:
+    """Downloads that threads begin in the block end with it: a thread cannot be cancelled, and an interrupt must not
+    wait for it.
+    """
+    ended = threading.Event()
+    token = _ended_by.set(ended)
+    try:
+        yield
+    finally:
+        ended.set()
+        _ended_by.reset(token)
+
+
 class DownloadProgress:
     """Shows how much of one file has arrived. `total`: 0 if unknown."""
 
@@ -58,12 +74,16 @@ class DownloadProgress:
         self._clock = clock
         self._next = clock() + SECONDS_UNSHOWN
         self._show = _shown_by.get()
+        self._ended = _ended_by.get()
 
     def set(self, done: int, total: int) -> None:
         self._done, self._total = done, total
         self.add(0)
 
     def add(self, count: int) -> None:
+        """DataError if the download has to end."""
+        if self._ended is not None and self._ended.is_set():
+            raise DataError(self._name, "the download was interrupted; run the command again: it continues")
         self._done += count
         if self._clock() < self._next:
             return

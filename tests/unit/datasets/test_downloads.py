@@ -1,6 +1,7 @@
 """Files at URLs: verified, resumed after a cut, and never kept with a wrong hash."""
 
 import concurrent.futures
+import contextvars
 import hashlib
 import http.server
 import os
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.datasets import download, showing_progress
+from holdfast.datasets import download, ending_downloads, showing_progress
 from holdfast.datasets.downloads import DownloadProgress
 from holdfast.datasets.hub import progress_class
 from holdfast.errors import DataError
@@ -162,6 +163,18 @@ def test_a_command_with_a_live_line_shows_progress_there(capsys: pytest.CaptureF
         progress.end()
     assert shown == ["downloading rows.jsonl: 1.5 MB", ""]
     assert capsys.readouterr().err == ""
+
+
+def test_a_download_in_a_thread_ends_with_the_block(tmp_path: Path) -> None:
+    served = Served()
+    with serve(served.handler) as address, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with ending_downloads():
+            context = contextvars.copy_context()
+        failed = pool.submit(context.run, download, f"http://{address}/rows.jsonl", SHA256, str(tmp_path))
+        with pytest.raises(DataError, match="the download was interrupted; run the command again"):
+            failed.result()
+    assert os.listdir(tmp_path) == [f"{SHA256}.jsonl.part"]
+    assert Path(fetch(served, tmp_path)).read_bytes() == CONTENT
 
 
 def test_downloads_of_the_hub_are_shown_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

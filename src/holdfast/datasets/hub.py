@@ -259,6 +259,12 @@ def progress_class() -> Any:
         def update(self, n: float | None = 1) -> None:
             self._progress.add(int(n or 0))
 
+        def update_transfer(self, n: float | None = 1) -> None:
+            """Bytes on the way. A class with this method gets no second bar for them, and they are not shown."""
+
+        def set_transfer_postfix_str(self, *_: Any, **__: Any) -> None:
+            """Their speed is not shown either."""
+
         def close(self) -> None:
             self._progress.end()
             super().close()

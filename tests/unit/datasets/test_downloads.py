@@ -182,7 +182,10 @@ def test_downloads_of_the_hub_are_shown_in_the_same_way(monkeypatch: pytest.Monk
     monkeypatch.setattr("holdfast.datasets.downloads.SECONDS_UNSHOWN", 0.0)
     shown: list[str] = []
     with showing_progress(shown.append), progress_class()(desc="test.parquet", total=4_000_000, initial=0) as bar:
+        bar.update_transfer(2_000_000)  # bytes on the way have no line of their own
+        bar.set_transfer_postfix_str("1 MB/s", refresh=False)
         bar.update(1_000_000)
+        bar.set_postfix_str("1 MB/s", refresh=False)
     assert shown == ["downloading test.parquet: 1.0 of 4.0 MB", ""]
 
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.spec import Dataset, Fewshot, Mirror, Model, Sandbox, Spec, Task
-from holdfast.spec.types import field_classes, nested_type
+from holdfast.spec.types import Shuffle, Stratified, field_classes, nested_type
 from tests.e2e.commands import sums, write_rows
 
 Mapping = dict[str, Any]
 Place = tuple[str | int, ...]
 ROLE = "judge"
+REMOTE = ("sha256", "hub", "config", "split", "revision")
 _WORDS = re.compile(r"\^\(([\w|-]+)\)\$")
 _NAMED = {"models": "arith", "tasks": "sums"}
 """What the first entries of the full spec are called: a difference names them so."""
@@ -66,6 +67,11 @@ def leaves(kind: type[msgspec.Struct] = Spec, place: Place = ()) -> Iterator[Lea
         yield from leaves(inner, (*here, *_first_entry(hints[name])))
 
 
+def local_leaves() -> list[Leaf]:
+    """Without the fields that only data from the network have: the full spec has files."""
+    return [leaf for leaf in leaves() if leaf.owner is not Dataset or leaf.name not in REMOTE]
+
+
 def full_spec(folder: Path) -> Mapping:
     """Every kind of part occurs in it, so that every leaf can be reached; its data lie in the folder."""
     for name, count in (("sums", 3), ("shots", 4)):
@@ -88,7 +94,14 @@ def full_spec(folder: Path) -> Mapping:
         "tasks": [
             {
                 "name": "sums",
-                "dataset": {"path": f"{folder}/sums.jsonl", "id": "id", "input": "question", "target": "answer"},
+                "dataset": {
+                    "path": f"{folder}/sums.jsonl",
+                    "id": "id",
+                    "input": "question",
+                    "target": "answer",
+                    "shuffle": {"seed": 1},
+                    "sample": {"n": 3, "by": "answer"},
+                },
                 "prompt": "Compute: {question}",
                 "fewshot": {"path": f"{folder}/shots.jsonl", "n": 2},
                 "solver": {"chat": {"role": ROLE}},  # a role that no solver uses belongs to scores alone
@@ -207,6 +220,11 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Dataset, "input"): lambda _: "answer",
     (Dataset, "target"): lambda _: "question",
     (Dataset, "group"): lambda _: "answer",
+    (Dataset, "columns"): lambda _: ["id", "question", "answer"],
+    (Dataset, "where"): lambda _: "answer != '0'",
+    (Shuffle, "by"): lambda _: "answer",
+    (Stratified, "n"): lambda _: 2,
+    (Stratified, "by"): lambda _: "question",
     (Fewshot, "path"): _copied,
     (Sandbox, "files"): lambda _: {"question.txt": "question"},
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],

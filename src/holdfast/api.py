@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
+from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
 from holdfast.records import Row
 from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
@@ -77,14 +78,15 @@ ScorerEntry = str | dict[str, Any] | Scorer | Callable[..., Any]
 class Task:
     """A data set, the prompt or solver that answers it, and the scorers.
 
-    `data` is a list of rows or the path of a file. `solver` and `scorers` are names or functions. Several prompts make
-    variants of the task. `fields` are the other fields of a task in a spec: system, repeats, sample_retries, fewshot, …
+    `data` is the path of a file (or a pattern), a list of rows, a pandas or polars data frame, an Arrow table, or any
+    iterable of dicts; None if `dataset` names the data. `solver` and `scorers` are names or functions. Several prompts
+    make variants of the task. `fields` are the other fields of a task in a spec: system, repeats, dataset, fewshot, …
     """
 
     def __init__(
         self,
         name: str,
-        data: str | os.PathLike[str] | Iterable[Row],
+        data: "str | os.PathLike[str] | Iterable[Row] | Any | None" = None,
         prompt: str | Sequence[str] | Mapping[str, str] = "",
         *,
         solver: str | dict[str, Any] | Solve = "chat",
@@ -93,7 +95,7 @@ class Task:
     ) -> None:
         path = os.fspath(data) if isinstance(data, str | os.PathLike) else ""
         self.name = name
-        self.rows = None if isinstance(data, str | os.PathLike) else list(data)
+        self.rows = None if data is None or path else rows_of_object(data)
         self.solver = solver if callable(solver) else None
         self.scorers = [scorers] if callable(scorers) or isinstance(scorers, str | dict) else list(scorers)
         self.fields = {**fields, "name": name, "prompt": prompt}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.datasets import open_rows
-from holdfast.plan import planner, stamps
+from holdfast.datasets import open_rows, sources
+from holdfast.plan import stamps
 from tests.e2e.commands import call, run, write_spec
 
 RUN = ("run", "eval.yaml", "--id", "r")
@@ -22,7 +22,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(os.path.basename(path))
         return open_rows(path, *arguments)
 
-    monkeypatch.setattr(planner, "open_rows", reading)
+    monkeypatch.setattr(sources, "open_rows", reading)
     monkeypatch.setattr(stamps, "SETTLED_SECONDS", -3600.0)
     return paths
 

@@ -28,14 +28,14 @@ from tests.spec_fields import (
     full_spec,
     has_default,
     in_defaults,
-    leaves,
+    local_leaves,
     value_at,
     with_value,
 )
 from tests.unit.engine.runs import cut_after, records
 
 RUN = "r"
-LEAVES = list(leaves())
+LEAVES = local_leaves()
 IN_DEFAULTS = [leaf for leaf in LEAVES if has_default(leaf)]
 IN_PYTHON = [leaf for leaf in LEAVES if leaf.name != "experiment"]
 ACCEPTED = [leaf for leaf in LEAVES if leaf.declared in {"throughput", "place"}]

@@ -18,6 +18,7 @@ HEAVY = {
     "pyarrow",
     "scipy",
     "aiohttp",
+    "huggingface_hub",
     "holdfast.report",
     "holdfast.api",
     "holdfast.engine",

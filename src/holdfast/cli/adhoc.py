@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.datasets import is_url
 from holdfast.errors import SpecError, UsageError
 from holdfast.runs import Given, find_modules_beside
 from holdfast.spec import PROVIDERS, Selection, build_spec, expand_names, fill_environment, select, value_of
@@ -67,10 +68,12 @@ class AdHoc(msgspec.Struct, frozen=True):
 def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
     """Build the spec from the options."""
     _refuse_missing(options)
+    if is_url(options.data):
+        raise UsageError("--data takes a file; write a spec for a file at a URL: dataset: {path: URL, sha256: …}")
     data = os.path.abspath(options.data)
     columns = {"id": options.id, "input": options.input, "target": options.target}
     task = {
-        "name": os.path.basename(data).split(".")[0] or "data",
+        "name": re.sub(r"[*?\[\]]", "", os.path.basename(data).split(".")[0]) or "data",
         "dataset": {"path": data, **columns},
         "prompt": options.prompt,
         "system": options.system,

@@ -17,6 +17,7 @@ import msgspec
 from holdfast import printable
 from holdfast.cli.output import terminal_width
 from holdfast.cli.streams import write_live_line, write_live_lines
+from holdfast.datasets import showing_progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.printable import Lines, terminal_size, uses_color
 from holdfast.report import bar, duration
@@ -43,6 +44,7 @@ class Spinner:
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self._instead = ""
         self._progress = (0, 0)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="holdfast-spinner", daemon=True)
@@ -53,6 +55,10 @@ class Spinner:
     def update(self, done: int, total: int = 0) -> None:
         """Set how much is done, of how much if that is known."""
         self._progress = (done, total)
+
+    def show_instead(self, line: str) -> None:
+        """Show another line as long as it is not empty, such as the progress of a download."""
+        self._instead = line
 
     def end(self) -> None:
         """Remove the line. Idempotent."""
@@ -67,7 +73,7 @@ class Spinner:
         while not self._ended.is_set():
             done, total = self._progress
             amount = share(done, total) if total else f"{done:,}" if done else "…"
-            _show(f"{self._what} {amount} {duration(time.monotonic() - began)}")
+            _show(self._instead or f"{self._what} {amount} {duration(time.monotonic() - began)}")
             self._ended.wait(_NEXT_SECONDS)
         _show("")
 
@@ -76,10 +82,12 @@ class Spinner:
 def spinner(what: str) -> Iterator[Spinner]:
     """Show what a block does, how far it is, and for how long. Shows nothing unless a person watches."""
     spin = Spinner(what)
-    if is_watched():
+    watched = is_watched()
+    if watched:
         spin.start()
     try:
-        yield spin
+        with showing_progress(spin.show_instead) if watched else contextlib.nullcontext():
+            yield spin
     finally:
         spin.end()
 

@@ -5,6 +5,7 @@ would change the decision is an error. The id is part of an answer's key, so it 
 """
 
 import difflib
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -106,12 +107,26 @@ def resolve_columns(first: Row, columns: Columns) -> Columns:
     )
 
 
-def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
+class RowPosition:
+    """The row that is being read: which number errors name."""
+
+    number = 0
+
+
+def samples(
+    rows: Iterable[NumberedRow],
+    columns: Columns,
+    where: str,
+    *,
+    unique: bool = True,
+    ids: Iterable[str] | None = None,
+    position: RowPosition | None = None,
+) -> Iterator[Sample]:
     """Yield the samples of a data set, in order. `where` names it in errors. Without an id column the id is the row's
-    number among all rows, so apply limits and filters to the result, not to the rows.
+    number among all rows, so apply limits and filters to the result, not to the rows; or the next one of `ids`.
 
     A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
-    check, for rows that were checked before; it takes half of the time.
+    check, for rows that were checked before; it takes half of the time. `position` is set before each sample.
     """
     unit = "row"
     again: Callable[[], Iterable[NumberedRow]] | None = None if iter(rows) is rows else lambda: rows
@@ -122,18 +137,21 @@ def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique
     def read_ids() -> Iterator[tuple[int, str]]:
         assert again is not None
         assert reader is not None  # this is called only for an id that was met before
-        for count, (number, row) in enumerate(again(), 1):
-            yield number, reader.sample(row, number, count).id
+        for number, row in again():
+            yield number, reader.sample(row, number, "").id
 
-    ids = DuplicateFinder(None if again is None else read_ids)
-    for count, (number, row) in enumerate(rows, 1):
+    finder = DuplicateFinder(None if again is None else read_ids)
+    names = map(str, itertools.count(1)) if ids is None else ids
+    for (number, row), name in zip(rows, names, strict=False):
         if reader is None:
             reader = _RowReader(row, columns, where, unit)
-        sample = reader.sample(row, number, count)
-        first = ids.add(sample.id, number) if unique and reader.has_ids else None
+        sample = reader.sample(row, number, name)
+        first = finder.add(sample.id, number) if unique and reader.has_ids else None
         if first is not None:
             same = f"id {sample.id!r} is already used in {unit} {first}"
             raise DataError(where, f"{same}; ids must be unique: change one, or name another id column", number, unit)
+        if position is not None:
+            position.number = number
         yield sample
     if reader is None:
         raise DataError(where, "the data set is empty; it needs at least one row")
@@ -161,11 +179,12 @@ class _RowReader:
         self.has_ids = bool(self._columns.id)
         """Whether ids come from a column. Otherwise they are row numbers, which are unique."""
 
-    def sample(self, row: Row, number: int, count: int) -> Sample:
+    def sample(self, row: Row, number: int, name: str) -> Sample:
+        """`name`: the id if there is no id column."""
         if not self._absent.isdisjoint(row):
             problem = f"has a column {min(self._absent & row.keys())!r}, which the first row does not have"
             raise self._error(f"{problem}; add it to all rows, or set dataset.id, input and target", number)
-        id = str(count)
+        id = name
         if self.has_ids:
             value = self._cell(row, self._columns.id, number)
             named = f"the id (column {self._columns.id!r})"

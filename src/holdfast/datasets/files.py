@@ -22,9 +22,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
+from holdfast.datasets.downloads import is_url
 from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
-from holdfast.records import Reference, parse_reference
+from holdfast.records import Reference, Row, parse_reference
 
 PIECE_BYTES = 1 << 20
 _UNKNOWN = "application/octet-stream"
@@ -160,19 +161,22 @@ class FileColumns(msgspec.Struct, frozen=True):
         return RowStream(lambda: self._read(rows.again()), rows.unit) if self.names else rows
 
     def _read(self, rows: RowStream) -> Iterator[NumberedRow]:
-        for number, row in rows:
-            made = dict(row)
-            for name in self.names:
-                if name not in row and self.optional:
-                    continue
-                if name not in row:
-                    problem = f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}"
-                    raise DataError(self.where, problem, number, rows.unit)
-                try:
-                    made[name] = self._value(row[name])
-                except BadFileError as error:
-                    raise DataError(self.where, f"column {name!r}: {error}", number, rows.unit) from error
-            yield number, made
+        return ((number, self.replace(row, number, rows.unit)) for number, row in rows)
+
+    def replace(self, row: Row, number: int, unit: str) -> Row:
+        """Return a row with references instead of files."""
+        made = dict(row)
+        for name in self.names:
+            if name not in row and self.optional:
+                continue
+            if name not in row:
+                problem = f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}"
+                raise DataError(self.where, problem, number, unit)
+            try:
+                made[name] = self._value(row[name])
+            except BadFileError as error:
+                raise DataError(self.where, f"column {name!r}: {error}", number, unit) from error
+        return made
 
     def _value(self, value: Any) -> Any:
         if value is None or value == "" or value == b"":
@@ -187,6 +191,8 @@ class FileColumns(msgspec.Struct, frozen=True):
         return str(self.keep(self._content(value)))
 
     def _content(self, value: Any) -> FileContent:
+        if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):  # an image or a sound of a Hub data set
+            value = value["bytes"]
         if isinstance(value, bytes | bytearray | memoryview):
             return FileContent(data=bytes(value))
         if not isinstance(value, str):
@@ -255,10 +261,6 @@ def _open_below(root: str, path: str) -> int:
         os.close(handle)
         raise BadFileError(f"{path} is not a regular file")
     return handle
-
-
-def is_url(value: str) -> bool:
-    return value[:8].lower().startswith(("http://", "https://"))
 
 
 def type_of_name(name: str) -> str:

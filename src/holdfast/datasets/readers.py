@@ -1,4 +1,4 @@
-"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), and rows made by Python code.
+"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), Parquet, and rows made by Python code.
 
 Invariant: every row of the source is yielded, in order, or an error names the first invalid row; broken rows are never
 repaired by guessing. All formats are streamed except .json, which is read whole; use JSONL for large data.
@@ -19,7 +19,7 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -203,19 +203,53 @@ class RowStream(Iterator[NumberedRow]):
         return RowStream(self._read, self.unit)
 
 
-def open_rows(path: str, format: str = "") -> RowStream:
+class ColumnChoice(msgspec.Struct, frozen=True):
+    """What to read of the rows of a file."""
+
+    columns: Sequence[str] = ()
+    """The columns to keep; empty: all."""
+    files: Sequence[str] = ()
+    """The columns that may hold bytes."""
+
+
+ALL_COLUMNS = ColumnChoice()
+
+
+def open_rows(path: str, format: str = "", choice: ColumnChoice = ALL_COLUMNS) -> RowStream:
     """Return the rows of a file. A missing file or an unknown format raises at once, before the first row is read."""
+    chosen = check_format(path, format)
+    _require_file(path)
+    if chosen == PARQUET:
+        return RowStream(lambda: _parquet(path, choice), "row")
+    read, columns = FORMATS[chosen], frozenset(choice.columns)
+    unit = "row" if chosen == "json" else "line"
+    if columns:
+        return RowStream(lambda: _with_columns(read(path), columns), unit)
+    return RowStream(lambda: read(path), unit)
+
+
+def check_format(path: str, format: str = "") -> str:
+    """Return the format of a file: the given one, else the one that its name shows. DataError if it is unknown."""
     chosen = format.lower() or _format_of(path)
     if chosen not in FORMATS:
         near = difflib.get_close_matches(chosen, FORMATS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise DataError(path, f"unknown format {chosen!r}; {hint}known: {', '.join(FORMATS)}")
-    _require_file(path)
-    read = FORMATS[chosen]
-    return RowStream(lambda: read(path), "row" if chosen == "json" else "line")
+    return chosen
 
 
-def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> RowStream:
+def _with_columns(rows: Iterator[NumberedRow], columns: frozenset[str]) -> Iterator[NumberedRow]:
+    for number, row in rows:
+        yield number, {name: value for name, value in row.items() if name in columns}
+
+
+def _parquet(path: str, choice: ColumnChoice = ALL_COLUMNS) -> Iterator[NumberedRow]:
+    from holdfast.datasets.tables import read_parquet  # late: few data sets need it
+
+    return read_parquet(path, choice.columns, choice.files)
+
+
+def rows_in_memory(rows: Iterable[Row], where: str = "data", files: Sequence[str] = ()) -> RowStream:
     """Return rows made by Python code, as they will be after storing. Only the columns in `files` may hold bytes."""
     return RowStream(lambda: _numbered(rows, where, files), "row")
 
@@ -282,21 +316,25 @@ def _csv(path: str, delimiter: str = ",") -> Iterator[NumberedRow]:
         yield first, dict(zip(header, fields, strict=True))
 
 
+PARQUET = "parquet"
 FORMATS: dict[str, Callable[[str], Iterator[NumberedRow]]] = {
     "jsonl": _jsonl,
     "json": _json,
     "csv": _csv,
     "tsv": partial(_csv, delimiter="\t"),
+    PARQUET: _parquet,
 }
 """Reader by format name."""
 
-_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv"}
+_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": PARQUET}
 
 
 def _format_of(path: str) -> str:
     stem, suffix = os.path.splitext(path.lower())
     if suffix in {".gz", ".zst"}:
         suffix = os.path.splitext(stem)[1]
+        if suffix == ".parquet":
+            raise DataError(path, "Parquet is compressed inside; unpack the file first")
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
         raise DataError(
@@ -365,12 +403,16 @@ class _RowLines(Iterator[str]):
             raise not_utf8(self._path, error, number) from error
 
 
-def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[NumberedRow]:
+def _numbered(rows: Iterable[Row], where: str, files: Sequence[str]) -> Iterator[NumberedRow]:
     for number, value in enumerate(rows, 1):
-        row = _as_row(value, where, number, "row")
-        kept = {name: row[name] for name in files if name in row}
-        try:
-            stored = as_stored({**row, **dict.fromkeys(kept)}) if kept else as_stored(row)
-        except DataError as error:
-            raise DataError(where, error.problem, number, "row") from error
-        yield number, {**stored, **kept} if kept else stored
+        yield number, store_row(_as_row(value, where, number, "row"), where, number, files)
+
+
+def store_row(row: Row, where: str, number: int, files: Sequence[str] = ()) -> Row:
+    """The row as it will be after storing; values of `files` stay as they are. DataError names the row."""
+    kept = {name: row[name] for name in files if name in row}
+    try:
+        stored = as_stored({**row, **dict.fromkeys(kept)} if kept else row)
+    except DataError as error:
+        raise DataError(where, error.problem, number, "row") from error
+    return {**stored, **kept} if kept else stored

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         scoring_roles,
         survey,
     )
+    from holdfast.plan.sources import has_same_rows, is_same_source, pin_revisions, source_of
     from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
@@ -60,6 +61,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "lookup": "data_lines_at find_data_line planned_line_at",
             "planner": ("PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey"),
+            "sources": "has_same_rows is_same_source pin_revisions source_of",
             "stamps": "ComparedRows stamp_of_data",
         },
     )
@@ -96,9 +98,12 @@ __all__ = [
     "find_planned_line",
     "find_problem",
     "find_sample_line",
+    "has_same_rows",
     "inputs_of",
+    "is_same_source",
     "models_of",
     "originals",
+    "pin_revisions",
     "plan_path",
     "planned_line_at",
     "planned_lines",
@@ -106,6 +111,7 @@ __all__ = [
     "read_lines",
     "rows_of",
     "scoring_roles",
+    "source_of",
     "stamp_of_data",
     "survey",
     "write_plan",

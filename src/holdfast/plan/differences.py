@@ -4,10 +4,9 @@ Solver code and few-shot examples are compared with their copies in the journal;
 compared with the planned keys, block by block. A missing data file is no difference: the rows are stored in the run.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.plan.files import PlanLine, planned_lines
+from holdfast.plan.files import PlanLine, StoredRows, planned_lines
 from holdfast.plan.planner import PreparedTask, cell_lines, inputs_of
 from holdfast.plan.stamps import ComparedRows, cells_to_compare, stamp_of_data
 from holdfast.records import Cell, Change, TaskInputs, parse_key
@@ -45,8 +44,10 @@ def changed_rows(
     changes = []
     for task, mine in cells_to_compare(cells).items():
         work, model = works[task], models[mine[0].model]
-        if spec.record_data and work.rows is None and not os.path.exists(work.task.dataset.path):
+        if spec.record_data and work.rows is None and work.source is not None and work.source.is_missing():
             continue
+        if compared is not None and isinstance(work.rows, StoredRows):
+            continue  # they are the planned ones
         if compared is not None and compared.has(spec, work, model, mine):
             continue
         stamp = stamp_of_data(spec, work)  # before reading: a later change then shows

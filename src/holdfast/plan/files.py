@@ -267,12 +267,19 @@ class StoredRows(Sequence[Row]):
         self._cells = {cell.rows_block: cell for cell in cells}
 
     def __iter__(self) -> "Iterator[Row]":
+        return (_row.decode(line.row) for line in self._lines())
+
+    def ids(self) -> Iterator[str]:
+        """The ids of the rows. Without an id column they are the numbers that the rows had in the data set."""
+        return (line.id for line in self._lines())
+
+    def _lines(self) -> "Iterator[DataLine]":
         seen: set[str] = set()
         for cell in self._cells.values():
             for line in rows_of(self._run, cell):
                 if line.id not in seen:
                     seen.add(line.id)
-                    yield _row.decode(line.row)
+                    yield line
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

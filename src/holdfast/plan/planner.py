@@ -20,18 +20,25 @@ import xxhash
 from holdfast.datasets import (
     BadFileError,
     Columns,
+    DataSource,
     FileColumns,
     FileContent,
+    IdentifiedRow,
     Keep,
     ReferenceCache,
+    RowPosition,
+    RowSelection,
+    RowStream,
     open_rows,
     resolve_columns,
     rows_in_memory,
     samples,
+    select_rows,
 )
 from holdfast.errors import DataError, Problems, SpecError
 from holdfast.journal import BlobStore
 from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
+from holdfast.plan.sources import selection_of, source_of
 from holdfast.records import (
     Cell,
     Reference,
@@ -51,8 +58,8 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
 """Most ids that did-you-mean compares: a hint must not take minutes."""
 
-Rows = Sequence[Row]
-"""Rows in memory, for a task written in Python."""
+Rows = Iterable[Row]
+"""Rows made by Python code, or stored in the run. They can be iterated again."""
 
 
 class PreparedTask(msgspec.Struct, frozen=True):
@@ -69,33 +76,54 @@ class PreparedTask(msgspec.Struct, frozen=True):
     """Source of each file that the examples name; empty if the run already stores them."""
     counted: Callable[[], None] | None = None
     """Called after each row that is read, for progress."""
+    source: DataSource | None = None
+    """The files of the data set; None if the rows are given."""
 
     @property
     def columns(self) -> Columns:
         return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
 
+    @property
+    def has_other_source(self) -> bool:
+        """Whether the rows come from the network and not from the run: the user named another source or revision."""
+        return self.task.dataset.is_remote and not isinstance(self.rows, StoredRows)
+
     def samples(self, spec: Spec, *, surveyed: bool = False, store: BlobStore | None = None) -> Iterator[Sample]:
         """Yield the task's samples, as the spec selects them, with references instead of files. With a `store`, file
         content is stored there. `surveyed`: the data was checked before, so duplicate ids are not searched again.
         """
-        dataset = self.task.dataset
-        where = dataset.path or f"the rows of task {self.task.name}"
-        if self.rows is None:
-            source, folder = open_rows(dataset.path, dataset.format), os.path.dirname(dataset.path)
-        else:
-            source, folder = rows_in_memory(self.rows, files=dataset.files), ""
-        if dataset.files:
-            stored = isinstance(self.rows, StoredRows)
-            keep = self.digests.reference if store is None else partial(store.keep, digests=self.digests)
-            columns = FileColumns(dataset.files, folder, keep, where, dataset.files_root, stored)
-            source = columns.apply(source)
-        every = samples(source, self.columns, where, unique=not surveyed)
+        where = self.source.where if self.source is not None else f"the rows of task {self.task.name}"
+        selection = RowSelection() if isinstance(self.rows, StoredRows) else selection_of(self.task.dataset)
+        source = self._open()
+        files = self._file_columns(where, store)
+        if files is not None and not selection:
+            source = files.apply(source)
+        ids = self.rows.ids() if isinstance(self.rows, StoredRows) else None
+        position = RowPosition() if selection else None
+        every = samples(source, self.columns, where, unique=not surveyed, ids=ids, position=position)
+        if position is not None:
+            rows = (IdentifiedRow(position.number, sample.id, sample.row) for sample in every)
+            every = _make_samples(select_rows(rows, selection, where, source.unit), source.unit, self.columns, files)
         if self.counted is not None:
             every = _count_each(every, self.counted)
         if spec.samples is not None:
             selected = set(spec.samples)
             every = (sample for sample in every if sample.id in selected)
         return itertools.islice(every, spec.limit)
+
+    def _open(self) -> RowStream:
+        if self.rows is not None:
+            return rows_in_memory(self.rows, files=self.task.dataset.files)
+        assert self.source is not None  # `prepare` refuses a task without data
+        return self.source.open()
+
+    def _file_columns(self, where: str, store: BlobStore | None) -> FileColumns | None:
+        dataset = self.task.dataset
+        if not dataset.files:
+            return None
+        keep = self.digests.reference if store is None else partial(store.keep, digests=self.digests)
+        folder = self.source.folder if self.rows is None and self.source is not None else ""
+        return FileColumns(dataset.files, folder, keep, where, dataset.files_root, isinstance(self.rows, StoredRows))
 
     def file_size(self, text: str) -> int | None:
         """Return the size in bytes of a referenced file, or None if this task's data does not name it."""
@@ -115,6 +143,18 @@ def _count_each(samples: Iterator[Sample], counted: Callable[[], None]) -> Itera
     for sample in samples:
         counted()
         yield sample
+
+
+def _make_samples(
+    rows: Iterator[IdentifiedRow], unit: str, columns: Columns, files: FileColumns | None
+) -> Iterator[Sample]:
+    """The samples of selected rows. Files are read after the selection: only those of selected rows are needed."""
+    found: Columns | None = None
+    for each in rows:
+        row = each.row if files is None else files.replace(each.row, each.number, unit)
+        found = found or resolve_columns(row, columns)
+        input = row.get(found.input) if found.input else None
+        yield Sample(each.id, input, row.get(found.target) if found.target else None, row)
 
 
 class DataPart(msgspec.Struct, frozen=True):
@@ -157,8 +197,9 @@ def prepare(
             if task.sandbox is not None:
                 check_paths(task.sandbox, place)
         with problems.collecting():
-            if not task.dataset.path and task.name not in rows:
-                what = f"the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
+            source = source_of(task.dataset)
+            if source is None and task.name not in rows:
+                what = f"the task {task.name!r} has no data; name a .jsonl, .json, .csv or .parquet file"
                 raise SpecError(f"{place}.dataset.path: {what}")
             found: dict[Reference, FileContent] = {}
             inputs = (stored or {}).get(task.name, TaskInputs())
@@ -168,7 +209,7 @@ def prepare(
             # If the solver was refused, its data is checked nevertheless: any solver will do.
             solver = solver or resolve_solver("chat", place)
             own = rows.get(task.name)
-            works[task.name] = PreparedTask(task, solver, prompt, renderer, own, digests, found, counted)
+            works[task.name] = PreparedTask(task, solver, prompt, renderer, own, digests, found, counted, source)
     return works
 
 
@@ -258,7 +299,7 @@ def _checked_samples(spec: Spec, work: PreparedTask, place: str, missing: set[st
     except DataError as error:
         raise SpecError(f"{place}.dataset: {error}") from error
     if sample is None and not spec.samples:
-        raise SpecError(f"{place}: no sample of {work.task.name!r} is selected; check `limit`")
+        raise SpecError(f"{place}: no sample of {work.task.name!r} is selected; check `where` and `limit`")
 
 
 def _check_recorded(spec: Spec, task: Task, place: str) -> None:
@@ -456,7 +497,7 @@ def _record_sources(digests: ReferenceCache, found: dict[Reference, FileContent]
     return keep
 
 
-def _select_shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sample, ...]:
+def _select_shots(task: Task, place: str, stored: Sequence[Row], keep: Keep) -> tuple[Sample, ...]:
     """Select the examples from their file. If it, or a file it names, is missing, use the run's copies."""
     if task.fewshot is None:
         return ()

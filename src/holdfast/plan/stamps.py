@@ -27,9 +27,14 @@ from holdfast.version import __version__
 
 def stamp_of_data(spec: Spec, work: PreparedTask) -> str:
     """The stamp of a task's data; empty if it does not show whether the rows have changed. Take it before reading."""
-    if work.rows is not None or work.task.dataset.files or not spec.record_data:
+    if work.rows is not None or work.source is None or work.task.dataset.files or not spec.record_data:
         return ""
-    path = os.path.realpath(work.task.dataset.path)  # a stamp of a link does not change with its target
+    stamps = [_stamp_of(path) for path in work.source.stamped_files()]
+    return " ".join(stamps) if all(stamps) else ""
+
+
+def _stamp_of(path: str) -> str:
+    path = os.path.realpath(path)  # a stamp of a link does not change with its target
     stamp = stamp_of_file(path)
     if not stamp or not os.path.isfile(path) or is_networked(path):
         return ""

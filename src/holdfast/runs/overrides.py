@@ -65,7 +65,8 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
     fill_environment(fold.story.spec, overrides.sets)
     spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
     find_modules_beside(source, spec, included)
-    return Given(select(spec, overrides.selection), rows=stored_rows(place, fold, spec), from_run=True)
+    spec = select(spec, overrides.selection)
+    return Given(spec, rows=stored_rows(place, fold, spec), from_run=True)
 
 
 def load_given(path: str, overrides: Overrides, problems: Problems | None = None) -> Given:

@@ -35,7 +35,7 @@ def _only_adds(change: Change) -> bool:
     """Whether a change may only add keys. If it removes or changes keys after all, comparing the plans finds that."""
     old, new = change.old, change.new
     part, _, rest = change.field.partition(".")
-    if change.field == "limit" or (part == "tasks" and rest.endswith(".repeats")):
+    if change.field == "limit" or (part == "tasks" and rest.endswith((".repeats", ".dataset.limit"))):
         return new is None or (old is not None and new > old)
     if change.field == "samples" or (part == "tasks" and rest.endswith(".models")):
         return new is None or (old is not None and set(new) > set(old))

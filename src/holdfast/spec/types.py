@@ -220,11 +220,56 @@ class Model(_Part, frozen=True, kw_only=True):
 
 
 @classified
-class Dataset(_Part, frozen=True, kw_only=True):
-    """Where the rows are and what their columns mean. The plan pins the rows, so a data file may move."""
+class Shuffle(_Part, frozen=True, kw_only=True):
+    """A fixed order that depends only on the seed and the ids of the rows. `shuffle: 7` is short for `{seed: 7}`."""
 
-    path: Annotated[str, PLACE, described("Data file, relative to the spec's folder.")] = ""
-    format: Annotated[str, RESULT, described("`jsonl`, `json`, `csv` or `tsv`; empty: from the file's name.")] = ""
+    seed: Annotated[int, RESULT, described("Seed of the order.")] = 0
+    by: Annotated[
+        str, RESULT, described("Column whose values are interleaved, so that every prefix has them in proportion.")
+    ] = ""
+
+
+@classified
+class Stratified(_Part, frozen=True, kw_only=True):
+    """A sample in which each value of a column keeps its share, rounded by largest remainders."""
+
+    n: Annotated[Positive, RESULT, described("Number of rows.")]
+    by: Annotated[str, RESULT, Meta(min_length=1), described("Column whose values keep their shares.")]
+
+
+@classified
+class Dataset(_Part, frozen=True, kw_only=True):
+    """Where the rows are, what their columns mean, and which of them are used. The plan pins the rows, so the data may
+    move. The selection is applied in the order `where`, `shuffle`, `sample`, `limit`.
+    """
+
+    path: Annotated[
+        str | list[str],
+        PLACE,
+        described(
+            "Data file, relative to the spec's folder; a list of files, a pattern such as `data/*.jsonl` (sorted by "
+            "name), or an `https://` URL with `sha256`."
+        ),
+    ] = ""
+    sha256: Annotated[str, PLACE, described("SHA-256 of the file at a URL, in hexadecimal.")] = ""
+    hub: Annotated[str, PLACE, described("Data set of the Hugging Face Hub, such as `openai/gsm8k`.")] = ""
+    config: Annotated[
+        str, PLACE, described("Configuration of the Hub data set; empty: its default, or the only one.")
+    ] = ""
+    split: Annotated[str, PLACE, described("Split of the Hub data set; empty: the only one.")] = ""
+    revision: Annotated[
+        str,
+        PLACE,
+        described("Branch, tag or commit of the Hub data set; the run stores the commit, as `main@COMMIT`."),
+    ] = ""
+    format: Annotated[
+        str, RESULT, described("`jsonl`, `json`, `csv`, `tsv` or `parquet`; empty: from the file's name.")
+    ] = ""
+    columns: Annotated[
+        list[str],
+        RESULT,
+        described("Columns to keep, besides those that other fields of `dataset` name; empty: all."),
+    ] = field(default_factory=list)
     id: Annotated[
         str, RESULT, described("Column with the sample id; empty: `id` if it exists, else the row's number.")
     ] = ""
@@ -239,6 +284,22 @@ class Dataset(_Part, frozen=True, kw_only=True):
     files_root: Annotated[
         str, PLACE, described("Folder that contains all files that rows may name; empty: the folder of the data file.")
     ] = ""
+    where: Annotated[
+        str, RESULT, described("Use only rows for which this is true, such as `level >= 4 and subject in ['algebra']`.")
+    ] = ""
+    shuffle: Annotated[Shuffle | None, NESTED, described("Use the rows in a fixed order that a seed defines.")] = None
+    sample: Annotated[Stratified | None, NESTED, described("Use a stratified sample of the rows.")] = None
+    limit: Annotated[Positive | None, RESULT, described("Use only the first rows; null: all.")] = None
+
+    @property
+    def paths(self) -> list[str]:
+        """`path` as a list; empty if there is none."""
+        return list(self.path) if isinstance(self.path, list) else [self.path] if self.path else []
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the rows come from the network."""
+        return bool(self.hub or self.sha256)
 
 
 @classified

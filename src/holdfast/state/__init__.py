@@ -5,6 +5,7 @@ from them, `index` and `catalogue` keep the result in the user's cache (`cache`,
 """
 
 from holdfast.state.cache import (
+    DOWNLOADS,
     FOLDER_VARIABLE,
     IDENTITY,
     IN_USE,
@@ -14,6 +15,7 @@ from holdfast.state.cache import (
     entry_path,
     identify,
     is_networked,
+    kind_folder,
     make_room,
     mark_used,
     remove_stale,
@@ -44,6 +46,7 @@ from holdfast.state.totals import (
 )
 
 __all__ = [
+    "DOWNLOADS",
     "FOLDER_VARIABLE",
     "IDENTITY",
     "IN_USE",
@@ -86,6 +89,7 @@ __all__ = [
     "is_held",
     "is_networked",
     "keep_beat",
+    "kind_folder",
     "looked_data",
     "make_room",
     "mark_used",

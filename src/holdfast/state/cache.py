@@ -7,9 +7,9 @@ cache, and callers work in memory. Everything in it is derived: it may be delete
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
 runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`),
 `results/<name>.json` has what reports have computed from the rows of a run (see `Index.keep_results`),
-`folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`), and `tables/<name>/` is the
-list of samples of a run that the viewer shows (see `view.table`). The modification time of an entry is its time of last
-use. All folders are private to their owner.
+`folds/<name>.fold` is what a resume has computed from the journal (see `fold_snapshot`), `tables/<name>/` is the list
+of samples of a run that the viewer shows (see `view.table`), and `downloads/<name>` are data files (see `datasets`).
+The modification time of an entry is its time of last use. All folders are private to their owner.
 """
 
 import contextlib
@@ -39,7 +39,8 @@ IDENTITY = "identity.json"
 """A file inside a table: the `Identity` of what it is derived from."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
-_KINDS = ("runs", "stores", "copies", "checks", "folds", "results", "differing", "tables")
+DOWNLOADS = "downloads"
+_KINDS = ("runs", "stores", "copies", "checks", "folds", "results", "differing", "tables", DOWNLOADS)
 """No version that can read `differing` is left: its entries are only removed."""
 _NETWORKED = frozenset(
     {
@@ -102,6 +103,7 @@ class CacheEntry(msgspec.Struct, frozen=True):
     bytes: int
     used: float
     is_folder: bool
+    kind: str
 
 
 def identify(kind: str, folder: str, uid: str = "") -> Identity | None:
@@ -174,7 +176,7 @@ def remove_stale(is_stale: Callable[[str], bool]) -> tuple[int, int]:
     for root, _ in _roots():
         for entry in list(_entries(root)):
             is_derived = not entry.is_folder or os.path.isfile(os.path.join(entry.path, IDENTITY))
-            if not is_derived or entry.path.endswith(TEMPORARY_SUFFIX):
+            if not is_derived or entry.path.endswith(TEMPORARY_SUFFIX) or entry.kind == DOWNLOADS:
                 continue
             if is_stale(entry.path) and remove_entry(entry.path):
                 count, size = count + 1, size + entry.bytes
@@ -247,7 +249,7 @@ def _entries(root: str) -> Iterator[CacheEntry]:
                 about = each.stat(follow_symlinks=False)
                 is_folder = each.is_dir(follow_symlinks=False)
                 size = _size_of(each.path) if is_folder else about.st_size
-                yield CacheEntry(each.path, size, about.st_mtime, is_folder)
+                yield CacheEntry(each.path, size, about.st_mtime, is_folder, kind)
 
 
 def _size_of(folder: str) -> int:

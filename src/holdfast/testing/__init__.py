@@ -11,7 +11,8 @@ It serves the APIs of OpenAI (chat completions, completions, responses), Anthrop
 
     python -m holdfast.testing --latency-ms 20 --fault 429:rate=0.1                # its first line is the base URL
 
-Importing this package imports no HTTP server; the first use of `ModelServer` does.
+`FakeHub` is a Hugging Face Hub for tests of data sets. Importing this package imports no HTTP server; the first use of
+`ModelServer` or `FakeHub` does.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from holdfast.testing.process import ServerProcess, ServerStartError, start_serv
 from holdfast.testing.protocols import digest_of, foretell
 
 if TYPE_CHECKING:
+    from holdfast.testing.hub import FakeHub
     from holdfast.testing.server import ModelServer
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "BatchStats",
     "Behaviour",
     "CompletionBehaviour",
+    "FakeHub",
     "Fault",
     "Load",
     "ModelServer",
@@ -53,6 +56,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "FakeHub":
+        from holdfast.testing.hub import FakeHub
+
+        return FakeHub
     if name == "ModelServer":
         from holdfast.testing.server import ModelServer
 

@@ -134,7 +134,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_refused_at_once(tmp_path: Path) -> None:
-    path = put(tmp_path, "x.parquet", "")
+    path = put(tmp_path, "x.xlsx", "")
     with pytest.raises(DataError, match=r"unknown format: the name ends in none of .*\.jsonl"):
         open_rows(path)
     with pytest.raises(DataError, match=r"unknown format 'jsonlines'; did you mean 'jsonl'\?"):

@@ -11,9 +11,9 @@ from holdfast.records.facts import Change
 from holdfast.spec import Spec, build_spec
 from holdfast.spec.drift import find_differences, refused_changes
 from holdfast.spec.types import field_classes
-from tests.spec_fields import Leaf, Place, changed, full_spec, leaves, value_at, with_value
+from tests.spec_fields import Leaf, Place, changed, full_spec, local_leaves, value_at, with_value
 
-LEAVES = list(leaves())
+LEAVES = list(local_leaves())
 SECOND = {"name": "second", "dataset": {"path": "second.jsonl"}}
 
 

@@ -203,7 +203,7 @@ def test_relative_paths_are_those_of_the_spec_file(tmp_path: Path) -> None:
         "  - {name: u, dataset: {path: /abs/u.jsonl}}\n"
     )
     tasks = load_spec(str(path)).tasks
-    assert Path(tasks[0].dataset.path).resolve() == tmp_path / "t.jsonl"
+    assert Path(str(tasks[0].dataset.path)).resolve() == tmp_path / "t.jsonl"
     assert tasks[0].fewshot is not None
     assert tasks[0].fewshot.path == str(tmp_path / "deep" / "shots.jsonl")
     assert tasks[1].dataset.path == "/abs/u.jsonl"

@@ -86,4 +86,5 @@ def print_schema() -> None:
         }
     schema["$defs"]["Model"].pop("required")  # the name defaults to the model, the provider may be in defaults
     schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
+    schema["$defs"]["Dataset"]["properties"]["shuffle"]["anyOf"].append({"type": "integer"})
     print_json(schema)

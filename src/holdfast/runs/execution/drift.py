@@ -209,11 +209,14 @@ class DriftCheck:
         """
         prepared, story = self._prepared, fold.story
         changes = changed_inputs(story.inputs, prepared.works)
-        if changes or (self._given.from_run and prepared.spec.record_data):
+        cells: Sequence[Cell] = story.cells
+        if self._given.from_run and prepared.spec.record_data:
+            cells = [cell for cell in cells if prepared.works[cell.task].has_other_source]
+        if changes or not cells:
             return changes
         try:
             compared = ComparedRows(self._place.folder, uid, story.blocks)
-            return changed_rows(self._place.folder, spec, prepared.works, story.cells, compared)
+            return changed_rows(self._place.folder, spec, prepared.works, cells, compared)
         except DataError as error:
             advice = f"the run has its own copy of rows and files: use it with: {self._place.command('resume')}"
             raise UsageError(f"{error}; {advice}" if prepared.spec.record_data else str(error)) from error

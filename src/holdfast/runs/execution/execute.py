@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast.datasets import ending_downloads
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_run_folder
 from holdfast.plan import ComparedRows, PlanDraft, WrittenPlan, draft_plan, inputs_of, write_plan
@@ -50,7 +51,7 @@ async def execute(
     retry: Retry = _ALL,
 ) -> RunOutcome:
     """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
-    with storage_errors(place.folder):
+    with storage_errors(place.folder), ending_downloads():
         warn = logging.getLogger("holdfast").warning
         await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, warn)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
@@ -81,7 +82,7 @@ def _find_low_limits(prepared: Prepared) -> list[str]:
 
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
     """Add keys to the plan of a run, and resume it."""
-    with storage_errors(place.folder):
+    with storage_errors(place.folder), ending_downloads():
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         require_started(place, reading.fold)
         await asyncio.to_thread(_remember, reading, prepared)

@@ -1,6 +1,7 @@
 """Prepares a spec: resolves its data, solvers, scorers and providers, or raises SpecError with the field.
 
-Also computes the identity of an evaluation. Nothing here writes to disk. Only `check_servers` uses the network.
+Also computes the identity of an evaluation. Nothing here writes to disk, besides the user's cache. Only `check_servers`
+and data sets of the Hub use the network.
 
 Makes the user's own modules importable: those that a spec refers to as `module:function`.
 
@@ -25,7 +26,7 @@ import xxhash
 from holdfast.errors import BadNameError, HoldfastError, JournalError, Problems, SpecError
 from holdfast.journal import folder_name, split_url
 from holdfast.models import Listing, ModelError, describe_models, identity_of, open_batch_api, open_provider
-from holdfast.plan import PreparedTask, Rows, prepare, survey
+from holdfast.plan import PreparedTask, Rows, pin_revisions, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.runs.store.trust import references_of
@@ -215,6 +216,8 @@ def prepare_given(
     with problems.collecting():
         check_experiment(given.spec)
     spec = with_prices(given.spec if before is None else adopt_stored(given.spec, before), before)
+    with problems.collecting():
+        spec = pin_revisions(spec, before)
     with problems.collecting():
         check_budget(spec)
     for number, kind in enumerate(spec.anomalies_except):

@@ -11,7 +11,7 @@ Order of a resume, and what a crash leaves behind at each step:
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +33,10 @@ from holdfast.plan import (
     PlanExtension,
     PlanReplacement,
     StoredRows,
+    has_same_rows,
     inputs_of,
+    is_same_source,
+    source_of,
     survey,
 )
 from holdfast.records import Change, Row, RunExtended, RunReplanned, RunResumed, draft
@@ -154,16 +157,26 @@ def stored_spec(fold: Fold) -> Spec:
     return spec
 
 
-def stored_rows(place: RunLocation, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
-    """The stored rows of tasks whose data file is missing or never existed. Empty if the run stores no data."""
-    if not stored_spec(fold).record_data:
+def stored_rows(place: RunLocation, fold: Fold, spec: Spec) -> dict[str, Iterable[Row]]:
+    """The stored rows of tasks whose data files are missing or never existed, and of those whose rows come from the
+    same remote source as before. Empty if the run stores no data.
+    """
+    stored = stored_spec(fold)
+    if not stored.record_data:
         return {}
-    cells = {cell.task: cell for cell in fold.story.cells}
-    missing = [task.name for task in spec.tasks if not os.path.exists(task.dataset.path)]
-    rows: dict[str, Sequence[Row]] = {}
-    for name in missing:
-        if name in cells:
-            rows[name] = StoredRows(place.folder, [cell for cell in fold.story.cells if cell.task == name])
+    before = {task.name: task.dataset for task in stored.tasks}
+    rows: dict[str, Iterable[Row]] = {}
+    for task in spec.tasks:
+        cells = [cell for cell in fold.story.cells if cell.task == task.name]
+        source = source_of(task.dataset)
+        if not cells or not has_same_rows(spec, stored, task.name):
+            continue
+        if task.dataset.is_remote:
+            is_stored = is_same_source(task.dataset, before[task.name])
+        else:
+            is_stored = source is None or source.is_missing()
+        if is_stored:
+            rows[task.name] = StoredRows(place.folder, cells)
     return rows
 
 
@@ -379,9 +392,20 @@ def _read_and_prepare(given: Given, place: RunLocation) -> tuple[Prepared, Readi
         reading = Reading(place, evaluation_of(scorers, given.spec), identities)
         story = reading.fold.story
         before = stored_spec(reading.fold) if story.started is not None else None
+        if before is not None:
+            given = _with_stored_rows(given, place, reading.fold)
         if reading.fold.evaluation not in story.evaluations:
             refuse_mixed_scales(given, scorers, before)
         return prepare_given(given, scorers, story.inputs, before), reading
+
+
+def _with_stored_rows(given: Given, place: RunLocation, fold: Fold) -> Given:
+    """Use the stored rows of tasks with the same remote source as before: a resume needs no network."""
+    remote = {task.name for task in given.spec.tasks if task.dataset.is_remote}
+    if not remote - given.rows.keys():
+        return given
+    rows = {name: rows for name, rows in stored_rows(place, fold, given.spec).items() if name in remote}
+    return msgspec.structs.replace(given, rows={**rows, **given.rows})
 
 
 def _with_stored_values(given: Given, place: RunLocation) -> Given:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.datasets import is_url
 from holdfast.errors import UsageError
 from holdfast.files import open_own_file
 from holdfast.runs.store.lookup import RunLocation
@@ -102,7 +103,9 @@ def executed_by(spec: Spec, source: str, included: Sequence[str] = ()) -> Execut
     sent += [f"{spec.mirror.url} (mirror)"] if spec.mirror is not None else []
     files: list[str] = []
     for task in spec.tasks:
-        files += [task.dataset.path, task.dataset.files_root]
+        sent += [f"the Hub, for {task.dataset.hub} with $HF_TOKEN"] if task.dataset.hub else []
+        sent += filter(is_url, task.dataset.paths)
+        files += [*(path for path in task.dataset.paths if not is_url(path)), task.dataset.files_root]
         files += [task.fewshot.path] if task.fewshot is not None else []
         files += task.sandbox.files.values() if task.sandbox is not None else []
     distinct = map(_distinct, (commands, sent, files, more))

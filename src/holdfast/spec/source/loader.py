@@ -21,6 +21,7 @@ from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
 from holdfast.spec.source.conditions import KeptCombinations
+from holdfast.spec.source.data import anchor_dataset, anchor_paths, check_dataset, expand_dataset
 from holdfast.spec.source.includes import INCLUDE, SpecFile, read_spec
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.source.origins import Origins
@@ -156,6 +157,8 @@ def _merge_values(
     _refuse_infinite_params(mapping, where)
     mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
     assert isinstance(mapping, dict)
+    for _, task in _raw_parts(mapping, "tasks"):
+        expand_dataset(task)
     for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
         if isinstance(model.get("batch"), bool):
             model["batch"] = {} if model["batch"] else None
@@ -284,6 +287,8 @@ def _check(spec: Spec, where: str) -> None:
                 problems.found[problem] = None
         with problems.collecting():
             check_reductions(task, f"{where}: tasks[{index}].reduce")
+        with problems.collecting():
+            check_dataset(task.dataset, f"{where}: tasks[{index}].dataset")
     if spec.limits.sample.cost_usd is not None:
         with problems.collecting():
             check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
@@ -356,8 +361,8 @@ def _anchor_included(mapping: Mapping[str, Any], origins: Origins) -> None:
             holder = part.get(above) if isinstance(part, dict) else None
             path = holder.get(name) if isinstance(holder, dict) else None
             file = origins.file_of(f"{place}.{above}.{name}")
-            if isinstance(holder, dict) and isinstance(path, str) and file and path:
-                holder[name] = os.path.join(os.path.dirname(os.path.abspath(file)), path)
+            if isinstance(holder, dict) and file and path:
+                holder[name] = anchor_paths(path, os.path.dirname(os.path.abspath(file)))
 
 
 def _anchor(spec: Spec, folder: str) -> Spec:
@@ -366,11 +371,7 @@ def _anchor(spec: Spec, folder: str) -> Spec:
         return spec
     tasks = []
     for task in spec.tasks:
-        dataset, fewshot = task.dataset, task.fewshot
-        if dataset.path:
-            dataset = msgspec.structs.replace(dataset, path=os.path.join(folder, dataset.path))
-        if dataset.files_root:
-            dataset = msgspec.structs.replace(dataset, files_root=os.path.join(folder, dataset.files_root))
+        dataset, fewshot = anchor_dataset(task.dataset, folder), task.fewshot
         if fewshot is not None:
             fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
         tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))

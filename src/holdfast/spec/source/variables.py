@@ -98,7 +98,8 @@ _REFUSED = re.compile(
     r"|AWS_(ENDPOINT.*|.*_ENDPOINT|PROFILE|ROLE_.*|CONTAINER_.*|.*_FILE)"
     r"|AZURE_(STORAGE_)?(ENDPOINT|AUTHORITY_HOST|ACCOUNT_NAME|USE_EMULATOR)|AZURE_(MSI|IDENTITY)_ENDPOINT"
     r"|AZURE_FABRIC_.*|AZURE_FEDERATED_TOKEN_FILE"
-    r"|GOOGLE_(BASE_URL|APPLICATION_CREDENTIALS|SERVICE_ACCOUNT.*)",
+    r"|GOOGLE_(BASE_URL|APPLICATION_CREDENTIALS|SERVICE_ACCOUNT.*)"
+    r"|HF_(?!TOKEN$).*|HUGGING_?FACE_.*",  # where the Hub is: it gets the user's token
     re.IGNORECASE,  # programs read http_proxy as well as HTTP_PROXY
 )
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
@@ -132,8 +133,8 @@ def is_refused(name: str, value: str = "") -> bool:
 
 
 def mentioned_variables(spec: object, sets: Sequence[str] = ()) -> set[str]:
-    """Return every `${NAME}`, every `api_key_env`, the variables that its providers read, those of commands, and the
-    credentials of its mirror.
+    """Return every `${NAME}`, every `api_key_env`, the variables that its providers read, those of commands, the token
+    of the Hub if it is used, and the credentials of its mirror.
     """
     assigned = [(path, value_of(text, path)) for path, _, text in (each.partition("=") for each in sets)]
     changes = [{path.rpartition(".")[2]: value} for path, value in assigned]
@@ -164,6 +165,8 @@ def _mentioned(value: object, name: str = "") -> Iterator[str]:
             yield value
         elif name == "provider":
             yield from default_key_variables(value)
+        elif name == "hub":
+            yield "HF_TOKEN"
 
 
 def read_env_file(path: str) -> dict[str, str]:

@@ -53,7 +53,9 @@ def test_installing_it_brings_fewer_than_thirty_packages() -> None:
 
 def test_extras_are_what_the_messages_name() -> None:
     extras = importlib.metadata.metadata("holdfast").get_all("Provides-Extra") or []
-    assert {"jinja", "pandas", "polars", "notebook", "docs", "dev", "mcp", "mirror", "parquet", "plots"} <= set(extras)
+    assert {"hub", "jinja", "pandas", "polars", "notebook", "docs", "dev", "mcp", "mirror", "parquet", "plots"} <= set(
+        extras
+    )
 
 
 def test_the_help_needs_nothing_heavy() -> None:

@@ -179,7 +179,10 @@ def test_a_live_run_is_refused_and_one_that_was_taken_for_dead_stops(tmp_path: P
     assert woken.code == 4, woken.err
     assert f"the mirror {machine.url} was removed" in woken.err
     assert "Traceback" not in woken.err
-    assert [name.rpartition("/")[0] for name in machine.objects()] == ["lease/removed"]
+    left = {name.rpartition("/")[0] for name in machine.objects()}
+    # An upload that was in flight when the process was stopped may still arrive. It brings nothing back.
+    assert {"lease/removed"} <= left <= {"lease/removed", "journal/000001/000001"}
+    assert_shown_as_removed(machine)
 
 
 def has_sent(machine: Machine) -> bool:

@@ -54,7 +54,8 @@ class RunView(msgspec.Struct, frozen=True):
     """What to call each evaluation, by id."""
     latency: list[Distribution] = []
     processes: int = 0
-    """How many worked on the run."""
+    """How many worked on the run, as its lineage counts them."""
+    resumes: int = 0
     stops: list[Stop] = []
     """Records to travel to."""
     commands: list[str] = []
@@ -66,6 +67,7 @@ def load(request: PageRequest) -> RunView:
         report = run.report(evaluation)
         summary = run.summary_of(report)
         rate = samples_per_second(run, summary, report)
+        lineage = run.lineage()
         return RunView(
             ref,
             summary,
@@ -77,7 +79,8 @@ def load(request: PageRequest) -> RunView:
             run.evaluations(),
             evaluation_labels(run),
             distributions(run.index.profile),
-            len(run.index.lives),
+            len(lineage.lives),
+            lineage.resumes,
             stops_of(run.index.lives, run.index.last_n),
             list(_commands_of(run, summary)),
         )
@@ -163,8 +166,7 @@ def _facts(found: RunView, links: Links) -> Markup:
 
 
 def _processes(found: RunView) -> str:
-    resumes = len(found.summary.resumes)
-    return f"{found.processes:,}" + (f", {counted(resumes, 'resume')}" if resumes else "")
+    return f"{found.processes:,}" + (f", {counted(found.resumes, 'resume')}" if found.resumes else "")
 
 
 def _counted(found: RunView, links: Links, status: str) -> Markup:

@@ -45,9 +45,8 @@ from holdfast.view.timeline import (
     render_timeline,
     timeline_legend,
     unfinished_processes,
-    why_processes_ended,
 )
-from holdfast.view.transcript import StepWindow, load_transcript, open_reader
+from holdfast.view.transcript import StepWindow, load_transcript
 
 _LAST = 10**15
 
@@ -98,8 +97,7 @@ def load(request: PageRequest) -> SampleView:
     step = _LAST if request.query.get("step") == "last" else request.number("step")
     with request.sources.open(request.run) as run:
         found = load_transcript(run, key, evaluation, step)
-        with open_reader(run) as reader:
-            ended = why_processes_ended(reader, found.records.resumed, unfinished_processes(found.records))
+        ended = _ends_of_processes(run) if unfinished_processes(found.records) else {}
         story = found.story
         listed = [each for attempt in story.attempts for each in attempt.steps]
         listed += [each for _, attempt in _judgings(story) for each in attempt.steps]
@@ -115,7 +113,7 @@ def load(request: PageRequest) -> SampleView:
             window=found.solving,
             judges=found.judging,
             timeline=make_timeline(found.records, ended, is_live=run.is_live),
-            records=sum(each not in found.records.resumed for each in found.positions),
+            records=found.records.count,
             neighbours=_neighbours(request, run, story),
             evaluation=current,
             evaluations=evaluation_labels(run),
@@ -125,6 +123,11 @@ def load(request: PageRequest) -> SampleView:
             files=file_sizes(size_of, story.row, story.input, story.target, [list(each) for each in texts]),
             damage=run.damage,
         )
+
+
+def _ends_of_processes(run: ViewedRun) -> dict[int, str]:
+    """Why each process ended, by its number; empty for those that recorded no end because they only scored."""
+    return {life.number: life.ended for life in run.lineage().lives}
 
 
 def _neighbours(request: PageRequest, run: ViewedRun, story: KeyStory) -> Neighbours:

@@ -87,7 +87,7 @@ def _header(body: Body, links: Links) -> Markup:
         tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
-        others = [name for name in ("compare", "leaderboard", "history") if links.has(name)]
+        others = [name for name in ("compare", "leaderboard", "history") if links.has(f"/{name}")]
         tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in others]
     rows.append(h("nav", tabs, class_="tabs", aria_label="Pages"))
     if body.run is not None and body.run.at is not None:

@@ -1,5 +1,6 @@
 """The evaluations of a run: what pages call them, and links to choose one."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.view.markup import Markup, h
@@ -27,6 +28,20 @@ def evaluation_choice(
     items = list(_items(labels, shown, address, notes or {}))
     title = h("span", "Evaluations", class_="quiet")
     return h("nav", title, h("ul", items), class_="evaluations", aria_label="Evaluations")
+
+
+def evaluation_note(labels: Mapping[str, str], shown: str, run_id: str) -> Markup | None:
+    """For a static copy of a run with several evaluations: which one it shows, and how to copy another."""
+    if len(labels) < 2:
+        return None
+    others = ", ".join(f"{each} ({label})" for each, label in labels.items() if each != shown)
+    return h(
+        "p",
+        f"Scores of the evaluation {shown} ({labels.get(shown, '')}), one of {len(labels)}. To copy another, ",
+        h("code", f"holdfast view {shlex.quote(run_id)} --bundle DIR --evaluation ID"),
+        f" with one of: {others}.",
+        class_="quiet",
+    )
 
 
 def _items(

@@ -26,7 +26,7 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
 from holdfast.view.sources import Durability, RunRef, ViewedRun
@@ -179,7 +179,9 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
     yield h("h2", "Results")
-    if not links.is_static:
+    if links.is_static:
+        yield evaluation_note(found.labels, report.evaluation, found.ref.run_id)
+    else:
         yield evaluation_choice(
             found.labels,
             report.evaluation,

@@ -23,7 +23,7 @@ from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.list_state import decode_list
 from holdfast.view.pages.sample.steps import StepFrame, attempt_block, time_range
 from holdfast.view.pages.samples import listed_neighbours
@@ -291,7 +291,9 @@ def _scores(found: SampleView, place: TextPlace) -> Iterator[Child]:
     current = [each for each in story.scores if each.current]
     earlier = [each for each in story.scores if not each.current]
     columns = ["scorer", "value", "reason", "by", "record"]
-    if not place.links.is_static:
+    if place.links.is_static:
+        yield evaluation_note(found.evaluations, found.evaluation, found.ref.run_id)
+    else:
         yield evaluation_choice(found.evaluations, found.evaluation, partial(_with_evaluation, found, place.links))
     if current:
         yield table(columns, [_score_row(each, place) for each in current])

@@ -150,11 +150,16 @@ def _help() -> Markup:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Markup], *, numbers: Collection[str] = (), **attributes: str
+    columns: Sequence[str], rows: Iterable[Markup], *, numbers: Collection[str | int] = (), **attributes: str
 ) -> Markup:
-    """A table that scrolls sideways on narrow screens. `numbers`: columns that are aligned to the right."""
-    head = h("tr", [h("th", name, scope="col", class_="number" if name in numbers else None) for name in columns])
-    return h("div", h("table", h("thead", head), h("tbody", rows), **attributes), class_="wide", tabindex="0")
+    """A table that scrolls sideways on narrow screens. `numbers`: columns that are aligned to the right, by name, or by
+    place if names come from users.
+    """
+    head = [
+        h("th", name, scope="col", class_="number" if name in numbers or place in numbers else None)
+        for place, name in enumerate(columns)
+    ]
+    return h("div", h("table", h("thead", h("tr", head)), h("tbody", rows), **attributes), class_="wide", tabindex="0")
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Markup:

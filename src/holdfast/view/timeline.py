@@ -185,7 +185,14 @@ def render_timeline(found: Timeline, key: str, ref: RunRef, links: Links) -> Mar
         rows += list(_row(life, lanes, (y, height, room / longest), (key, ref, links)))
         y += height + _GAP
     axis = [
-        h("text", brief(longest * part), x=str(_LEFT + room * part), y=str(y + 10), text_anchor="middle", class_="axis")
+        h(
+            "text",
+            brief(longest * part, longest),
+            x=str(_LEFT + room * part),
+            y=str(y + 10),
+            text_anchor="middle",
+            class_="axis",
+        )
         for part in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
     title = "What each process sent, waited for and replayed"

@@ -30,6 +30,7 @@ from holdfast.view.pages.compare_data import (
     run_of,
     sample_name,
 )
+from holdfast.view.pages.evaluations import evaluation_choice, without_option
 from holdfast.view.sources import RunRef
 
 _WORDS = {"higher": "higher", "lower": "lower", "other": "other label", "equal": "equal"}
@@ -64,6 +65,7 @@ def render(found: CompareView, links: Links) -> Body:
     parts: list[Child] = [
         h("h1", "Compare runs" if len(refs) != 1 else "Compare the models of this run"),
         _runs(found, links),
+        None if links.is_static else _evaluations(found, links),
         _chooser(found, links),
         _results(found, links),
     ]
@@ -72,6 +74,14 @@ def render(found: CompareView, links: Links) -> Body:
         run = found.runs[0]
         return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", (run.status, ""), run.durability)
     return Body(title, content, part="compare")
+
+
+def _evaluations(found: CompareView, links: Links) -> Markup | None:
+    """The evaluations of a run whose models are compared."""
+    if not found.evaluations:
+        return None
+    ref = found.runs[0].ref
+    return evaluation_choice(found.evaluations, found.shown, lambda each: links.run(ref, "compare", evaluation=each))
 
 
 def _seconds(found: CompareView) -> str:
@@ -135,7 +145,7 @@ def _results(found: CompareView, links: Links) -> Iterator[Child]:
     for sentence in found.sentences:
         yield h("p", _sentence(sentence), class_="sentence")
     for warning in found.result.warnings:
-        yield h("p", warning, class_="warning")
+        yield h("p", without_option(warning), class_="warning")
     yield _table(found, links)
     comparisons = found.result.comparisons
     several = len({common_model(each) for each in comparisons} - {""}) > 1

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from holdfast.view.markup import Markup, h
 from holdfast.view.sources import ViewedRun
 
+_ADVICE = "; for another, add --evaluation"
+
 
 def evaluation_labels(run: ViewedRun) -> dict[str, str]:
     """By id, the oldest first: name and time."""
@@ -42,6 +44,11 @@ def evaluation_note(labels: Mapping[str, str], shown: str, run_id: str) -> Marku
         f" with one of: {others}.",
         class_="quiet",
     )
+
+
+def without_option(warning: str) -> str:
+    """A warning of `compare` without the option that it advises: a page has links instead."""
+    return warning.removesuffix(_ADVICE)
 
 
 def _items(

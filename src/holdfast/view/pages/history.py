@@ -153,12 +153,11 @@ def _board(board: HistoryBoard, found: HistoryView, links: Links) -> Markup:
     )
     rows = [_row(number, board, found, links) for number in reversed(range(len(found.runs)))]
     columns = ["run", "started", "status", *(each.model for each in board.series), "samples", "cost"]
-    numbers = frozenset(columns) - {"run", "started", "status"}
     return h(
         "section",
         h("h2", f"{board.task}, {board.scorer}"),
         chart,
-        table(columns, [row for row in rows if row is not None], numbers=numbers),
+        table(columns, [row for row in rows if row is not None], numbers=range(3, len(columns))),
     )
 
 

@@ -19,6 +19,7 @@ from holdfast.view.layout import badge, table
 from holdfast.view.links import Links, parse_run_name, run_name
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.runs import age, choice
 from holdfast.view.sources import ListedRun, NotFoundError, RunRef
 
@@ -163,7 +164,7 @@ def _boards(found: LeaderboardView, links: Links) -> Iterator[Child]:
             yield h("p", "Computing the ranks. This page shows them as soon as they are ready.", class_="computing")
         return
     for warning in found.result.warnings:
-        yield h("p", warning, class_="warning")
+        yield h("p", without_option(warning), class_="warning")
     for board in found.result.boards:
         yield _board(board, found, links)
     for note in describe_boards(found.result.boards):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.report import CellReport, RunReport, ScorerReport, counted, format_interval, format_number
+from holdfast.report import CellReport, RunReport, ScorerReport, count_of, counted, format_interval, format_number
 from holdfast.report.tables import (
     cost_sentences,
     duration,
@@ -264,7 +264,7 @@ def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Marku
             name,
             mean,
             format_interval(summary) if summary is not None else "",
-            f"{summary.n:,}" if summary is not None else "",
+            count_of(summary) if summary is not None else "",
             *(counts if not number else ["", "", ""]),
             link(cost_text(cell.cost), sort="-cost") if not number else "",
             link(latency, sort="-seconds") if not number else "",

@@ -169,7 +169,7 @@ def render(found: SampleView, links: Links) -> Body:
         h("section", _question(story, place), id="question"),
         h("section", _answer(story, place), id="answer", class_="pair", data_live=True),
         h("section", list(_scores(found, place)), id="scores", data_live=True),
-        _form(found, links.editing, links) if links.editing is not None and found.ref.at is None else None,
+        _hand_score(found, links.editing, links) if links.editing is not None and found.ref.at is None else None,
         h("section", list(_timeline(found, links)), id="timeline", data_live=True),
         h("section", list(_steps(found, place)), id="steps", data_live=True),
         h("section", list(_judges(found, place)), id="judges", data_live=True),
@@ -337,8 +337,14 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     return h("tr", [h("td", cell, class_="text" if number == 2 else None) for number, cell in enumerate(cells)])
 
 
+def _hand_score(found: SampleView, editing: Editing, links: Links) -> Markup:
+    """The place of the form. It is a live region only until it has the form: what a person types is never replaced."""
+    form = _form(found, editing, links)
+    return h("section", form, id="hand-score", data_live=form is None)
+
+
 def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
-    """Set a score by hand. Outside of live regions: what a person types is never replaced."""
+    """Set a score by hand."""
     story = found.story
     scorers = list(dict.fromkeys(each.scorer for each in story.scores if each.current))
     if story.answer is None or not scorers:

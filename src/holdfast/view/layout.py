@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from holdfast.report import status_text, status_tone
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body
@@ -112,9 +113,12 @@ def _state(body: Body) -> Markup | None:
     )
 
 
-def badge(status: str, reason: str = "") -> Markup:
-    """A status in its colour, with its reason as a hint."""
-    return h("span", status, class_=f"badge {status}", title=reason or None)
+def badge(status: str, reason: str = "", failed: int = 0, planned: int = 0) -> Markup:
+    """A status in its colour, with its reason as a hint. `failed`, `planned`: samples of a run, because one that has
+    completed may have failed ones.
+    """
+    text, tone = status_text(status, failed, planned), status_tone(status, failed, planned)
+    return h("span", text, class_=f"badge {tone}", title=reason or None)
 
 
 def durability_line(found: Durability) -> Markup:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterator, Mapping, MutableSequence, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -59,6 +60,15 @@ class Durability(msgspec.Struct, frozen=True):
     """The last record that is durable in the mirror; None without a mirror."""
     behind_seconds: float = 0.0
     """For how long the mirror has been incomplete."""
+
+
+class RunStatus(NamedTuple):
+    """The status of a run with its reason, and for a run that has completed, its failed samples."""
+
+    status: str = ""
+    reason: str = ""
+    failed: int = 0
+    planned: int = 0
 
 
 class KeyOutline(msgspec.Struct):
@@ -143,6 +153,12 @@ class ViewedRun(Run):
     @property
     def index(self) -> Index:
         return self._index
+
+    def shown_status(self) -> RunStatus:
+        """Its status, as pages show it."""
+        status, reason = self.status()
+        failed = self._index.run_totals().failed if status == "completed" else 0
+        return RunStatus(status, reason, failed, self._index.story.planned)
 
     def find_evaluation(self, name: str) -> str:
         """The id of the evaluation with a name, an id or the beginning of an id; empty for the current one. UsageError

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.runs.compare.comparability import of_several
-from holdfast.view.layout import table
+from holdfast.view.layout import badge, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.page import PageRequest
-from holdfast.view.pages import history
+from holdfast.view.pages import PAGES, history
 from holdfast.view.pages import run as overview
 from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.history import HistoryBoard, HistoryPoint, HistoryRun, HistorySeries, HistoryView
@@ -77,3 +77,22 @@ def test_the_form_for_hand_set_scores_comes_with_the_first_score_and_is_not_repl
     run.append([run.finished(0, "four")])
     run.append([run.score(0, "right", True, last=True)])
     assert '<section id="hand-score"><details id="edit">' in page()
+
+
+def test_a_completed_run_with_failed_samples_is_not_green() -> None:
+    assert str(badge("completed", "", 0, 9)) == '<span class="badge completed">completed</span>'
+    assert str(badge("completed", "", 4, 9)) == '<span class="badge interrupted">completed, 4 failed</span>'
+    assert str(badge("completed", "", 9, 9)) == '<span class="badge failed">completed, all 9 failed</span>'
+
+
+def test_every_page_of_a_run_has_its_failed_samples_in_the_badge(run: ListedRun, sources: Sources) -> None:
+    run.append([run.failed(o, "server", "no") if o < 4 else run.finished(o, "four") for o in range(run.count)])
+    run.append([run.resumed(), *(run.failed(o, "server", "no") for o in range(4)), run.ended()])
+    sample_names = {"task": TASK, "model": MODELS[0], "sample": "q1", "repeat": "1", "n": "4"}
+    shown = []
+    for page in PAGES:
+        if page.path.startswith("/runs/{experiment}/{run}") and "{n}" not in page.path:
+            body = page.render(page.load(PageRequest(sources, {**NAMES, **sample_names}, {})), Links())
+            shown.append((page.path, body.status.failed, body.status.planned))
+    assert len(shown) == 10
+    assert [each for each in shown if each[1:] != (4, run.count)] == []

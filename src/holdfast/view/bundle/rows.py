@@ -14,7 +14,7 @@ from holdfast.report import ExportLine, readable_input, shortened, value_text
 from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body
-from holdfast.view.sources import RunRef
+from holdfast.view.sources import RunRef, RunStatus
 from holdfast.view.table.words import column_text, excerpt, shape
 from holdfast.view.table.writer import cause_id, scorer_kind
 
@@ -165,7 +165,7 @@ def pack(value: Any) -> bytes:
 
 
 def render_samples(
-    ref: RunRef, status: tuple[str, str], choices: RowChoices, files: int, per_sample_file: int, note: Markup | None
+    ref: RunRef, status: RunStatus, choices: RowChoices, files: int, per_sample_file: int, note: Markup | None
 ) -> Body:
     """The page of the list. Its rows are in `files` files. `note`: on their scores."""
     total = choices.statuses.total()

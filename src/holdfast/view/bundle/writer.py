@@ -171,7 +171,7 @@ class _Writer:
             if part != SAMPLES:
                 self._write_page(f"{place.folder}/{part or 'index'}.html", page, names, links, ref)
         with self._sources.open(ref) as run:
-            status, cursor, uid = run.status(), run.index.cursor, run.uid
+            status, cursor, uid = run.shown_status(), run.index.cursor, run.uid
             note = evaluation_note(evaluation_labels(run), run.evaluation_id(self._evaluation), ref.run_id)
         body = render_samples(ref, status, found.choices, found.files, place.per_file, note)
         self._made.write(f"{place.folder}/{SAMPLES}.html", render_page(body, links).encode())

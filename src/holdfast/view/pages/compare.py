@@ -31,7 +31,7 @@ from holdfast.view.pages.compare_data import (
     sample_name,
 )
 from holdfast.view.pages.evaluations import evaluation_choice, without_option
-from holdfast.view.sources import RunRef
+from holdfast.view.sources import RunRef, RunStatus
 
 _WORDS = {"higher": "higher", "lower": "lower", "other": "other label", "equal": "equal"}
 _RIGHT_OR_WRONG = {True: "right", False: "wrong"}
@@ -72,7 +72,8 @@ def render(found: CompareView, links: Links) -> Body:
     content = h("div", parts, id="compare", data_live=_seconds(found))
     if len(refs) == 1:
         run = found.runs[0]
-        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", (run.status, ""), run.durability)
+        status = RunStatus(run.status, "", run.failed, run.planned)
+        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", status, run.durability)
     return Body(title, content, part="compare")
 
 
@@ -99,7 +100,7 @@ def _runs(found: CompareView, links: Links) -> Markup | None:
             "li",
             h("a", f"{run.ref.experiment} / {run.ref.run_id}", href=links.run(run.ref)),
             " ",
-            badge(run.status),
+            badge(run.status, "", run.failed, run.planned),
             f" as of record {run.ref.at:,}" if run.ref.at is not None else None,
         )
         for run in found.runs

@@ -31,6 +31,8 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """The number of its last record."""
     is_live: bool = False
     durability: Durability | None = None
+    failed: int = 0
+    planned: int = 0
 
 
 class ChangeCounts(msgspec.Struct, frozen=True):
@@ -121,7 +123,8 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
     command, evaluation, evaluations, shown = "", request.query.get("evaluation", ""), dict[str, str](), ""
     for ref in refs:
         with sources.open(ref) as run:
-            runs.append(ComparedRun(ref, run.status()[0], run.index.last_n, run.is_live, run.durability()))
+            (status, _, *counts), last = run.shown_status(), run.index.last_n
+            runs.append(ComparedRun(ref, status, last, run.is_live, run.durability(), *counts))
             jobs.append(JobRun(run.place, ref.at))
             states.append((run.uid, run.index.last_n))
             keys += run.planned_count()

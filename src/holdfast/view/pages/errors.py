@@ -29,7 +29,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.table import FAILURES, CauseCount, TableProgress, count_causes, is_damage
 
 _CAUSES_MAX = 20
@@ -92,7 +92,7 @@ class ErrorList(msgspec.Struct, frozen=True):
     unlooked: int
     """Answers that the current anomaly checks have not seen."""
     progress: TableProgress
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
     evaluation: str = ""
@@ -125,7 +125,7 @@ def load(request: PageRequest) -> ErrorList:
             [*report.damage, *lost],
             report.unlooked,
             progress,
-            run.status(),
+            run.shown_status(),
             run.durability(),
             run.is_live,
             report.evaluation,

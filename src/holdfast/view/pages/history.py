@@ -58,6 +58,7 @@ class HistoryRun(msgspec.Struct, frozen=True):
     finished: int
     planned: int
     cost: str
+    failed: int = 0
 
 
 class HistoryView(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ def _run(each: ListedRun) -> HistoryRun:
         summary.finished,
         summary.planned,
         cost_text(summary.cost),
+        summary.failed,
     )
 
 
@@ -184,7 +186,7 @@ def _row(number: int, board: HistoryBoard, found: HistoryView, links: Links) -> 
         "tr",
         h("td", h("a", run.ref.run_id, href=links.run(run.ref)), h("div", run.description, class_="quiet")),
         h("td", h("time", run.created[:16].replace("T", " "), datetime=run.created)),
-        h("td", badge(run.status)),
+        h("td", badge(run.status, "", run.failed, run.planned)),
         cells,
         h("td", f"{run.finished:,} / {run.planned:,}", class_="number"),
         h("td", run.cost, class_="number"),

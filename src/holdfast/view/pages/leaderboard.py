@@ -36,6 +36,8 @@ class Candidate(msgspec.Struct, frozen=True):
     created: str
     finished: int
     is_chosen: bool
+    failed: int = 0
+    planned: int = 0
 
 
 class LeaderboardView(msgspec.Struct, frozen=True):
@@ -114,7 +116,8 @@ def _is_rankable(each: ListedRun) -> bool:
 def _candidate(each: ListedRun, chosen: Sequence[RunRef]) -> Candidate:
     ref = _ref(each)
     is_chosen = any((one.experiment, one.run_id, one.uid) == (ref.experiment, ref.run_id, ref.uid) for one in chosen)
-    return Candidate(ref, each.summary.status, each.summary.created, each.summary.finished, is_chosen)
+    found = each.summary
+    return Candidate(ref, found.status, found.created, found.finished, is_chosen, found.failed, found.planned)
 
 
 def render(found: LeaderboardView, links: Links) -> Body:
@@ -140,7 +143,7 @@ def _choose(found: LeaderboardView, links: Links) -> Markup | None:
             "label",
             h("input", type="checkbox", name="run", value=run_name(each.ref), checked=each.is_chosen),
             f" {each.ref.run_id} ",
-            badge(each.status),
+            badge(each.status, "", each.failed, each.planned),
             h("span", f" {age(each.created)} ago, {each.finished:,} finished", class_="quiet"),
         )
         for each in found.candidates

@@ -5,7 +5,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.report import CellReport, RunReport, ScorerReport, count_of, counted, format_interval, format_number
+from holdfast.report import (
+    CellReport,
+    RunReport,
+    ScorerReport,
+    count_of,
+    counted,
+    format_interval,
+    format_number,
+    status_text,
+)
 from holdfast.report.tables import (
     cost_sentences,
     duration,
@@ -29,7 +38,7 @@ from holdfast.view.page import Body, PageRequest
 from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
 
 _ADVICE = "to see whether"
@@ -127,7 +136,7 @@ def render(found: RunView, links: Links) -> Body:
         travel_form(found.ref, found.stops, links),
         h("details", h("summary", "Commands"), h("pre", "\n".join(found.commands)), id="commands"),
     ]
-    status = (summary.status, summary.reason)
+    status = RunStatus(summary.status, summary.reason, summary.failed, summary.planned)
     return Body(
         f"{summary.run_id}",
         join(parts),
@@ -147,7 +156,7 @@ def _live(name: str, children: Iterable[Child]) -> Markup:
 def _facts(found: RunView, links: Links) -> Markup:
     summary = found.summary
     pairs: list[tuple[str, Child]] = [
-        ("status", f"{summary.status}{f': {summary.reason}' if summary.reason else ''}"),
+        ("status", _status_text(summary)),
         ("progress", progress_bar(summary.finished, summary.failed, summary.planned)),
         (
             "samples",
@@ -163,6 +172,11 @@ def _facts(found: RunView, links: Links) -> Markup:
         ("folder", h("code", summary.folder)),
     ]
     return facts([(name, value) for name, value in pairs if name and value not in ("", [])])
+
+
+def _status_text(summary: RunSummary) -> str:
+    text = status_text(summary.status, summary.failed, summary.planned)
+    return f"{text}: {summary.reason}" if summary.reason else text
 
 
 def _processes(found: RunView) -> str:

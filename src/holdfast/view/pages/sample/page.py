@@ -27,7 +27,7 @@ from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
 from holdfast.view.pages.list_state import decode_list
 from holdfast.view.pages.sample.steps import StepFrame, attempt_block, time_range
 from holdfast.view.pages.samples import listed_neighbours
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.texts import (
     TextPlace,
     as_json,
@@ -67,7 +67,7 @@ class SampleView(msgspec.Struct, frozen=True):
     """
 
     ref: RunRef
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
     story: KeyStory
@@ -106,7 +106,7 @@ def load(request: PageRequest) -> SampleView:
         current = next((each.evaluation for each in story.scores if each.current), run.index.story.evaluation)
         return SampleView(
             ref=request.run,
-            status=run.status(),
+            status=run.shown_status(),
             durability=run.durability(),
             live=run.is_live,
             story=story,

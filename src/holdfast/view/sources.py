@@ -28,6 +28,7 @@ from holdfast.view.table import SampleTables
 _OPEN_MAX = 12
 _PAST_MAX = 2
 """Runs as they were: their indexes are in memory."""
+_PARENTS_SECONDS = 30.0
 _MIRROR_SECONDS = 5.0
 """How old the copy of a mirrored run may be."""
 _LOCATED_SECONDS = 5.0
@@ -204,6 +205,8 @@ class Sources:
         self.tables = SampleTables()
         """The lists of samples of these runs."""
         self._held = threading.local()
+        self._parents: tuple[float, Sequence[tuple[RunRef, Mapping[str, str] | None]]] = (0.0, ())
+        """When `list_parents` read them, and what it found."""
 
     def _add(self, target: str, store: str) -> None:
         if is_url(target):
@@ -231,6 +234,17 @@ class Sources:
             for each in found
         ]
         return sorted(listed, key=lambda each: each.summary.created or each.summary.updated, reverse=True)
+
+    def list_parents(self) -> Sequence[tuple[RunRef, Mapping[str, str] | None]]:
+        """Every run with the one that it was forked from. May be half a minute old: live pages ask for it often."""
+        at, found = self._parents
+        if not found or time.monotonic() - at > _PARENTS_SECONDS:
+            found = tuple(
+                (RunRef(each.summary.experiment, each.summary.run_id, each.uid), each.summary.parent)
+                for each in self.list()
+            )
+            self._parents = (time.monotonic(), found)
+        return found
 
     def _list_store(self, store: str) -> Iterator[ListedRun]:
         try:

@@ -11,7 +11,7 @@ from holdfast.runs.compare.comparability import of_several
 from holdfast.view.layout import badge, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.page import PageRequest
-from holdfast.view.pages import PAGES, history
+from holdfast.view.pages import PAGES, history, lineage
 from holdfast.view.pages import run as overview
 from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.history import HistoryBoard, HistoryPoint, HistoryRun, HistorySeries, HistoryView
@@ -96,3 +96,17 @@ def test_every_page_of_a_run_has_its_failed_samples_in_the_badge(run: ListedRun,
             shown.append((page.path, body.status.failed, body.status.planned))
     assert len(shown) == 10
     assert [each for each in shown if each[1:] != (4, run.count)] == []
+
+
+def test_live_updates_of_the_lineage_do_not_list_all_runs_each_time(
+    run: ListedRun, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = []
+    real = sources.list
+    monkeypatch.setattr(sources, "list", lambda: lists.append(1) or real())
+    for _ in range(3):
+        lineage.load(PageRequest(sources, NAMES, {}))
+    assert len(lists) == 1
+    monkeypatch.setattr("holdfast.view.sources._PARENTS_SECONDS", -1.0)
+    lineage.load(PageRequest(sources, NAMES, {}))
+    assert len(lists) == 2

@@ -97,13 +97,11 @@ def load(request: PageRequest) -> LineageView:
 
 def _relatives(sources: Sources, ref: RunRef, uid: str, report: LineageReport) -> tuple[list[RunRef], RunRef | None]:
     forks, parent, above = [], None, report.parent
-    for each in sources.list():
-        found = RunRef(each.summary.experiment, each.summary.run_id, each.uid)
-        of = each.summary.parent
+    for found, of in sources.list_parents():
         if of is not None and of.get("uid") == uid and found != ref:
             forks.append(found)
         is_named = above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"])
-        if is_named and above is not None and each.uid in ("", above.get("uid", "")):
+        if is_named and above is not None and found.uid in ("", above.get("uid", "")):
             parent = found
     return forks, parent
 

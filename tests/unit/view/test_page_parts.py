@@ -16,6 +16,7 @@ from holdfast.view.pages import run as overview
 from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.history import HistoryBoard, HistoryPoint, HistoryRun, HistorySeries, HistoryView
 from holdfast.view.pages.sample import page as sample
+from holdfast.view.sources import ListedRun as ListedSummary
 from holdfast.view.sources import RunRef, Sources
 from tests.unit.view.listed_runs import MODELS, SPEC, TASK, ListedRun
 
@@ -101,9 +102,13 @@ def test_every_page_of_a_run_has_its_failed_samples_in_the_badge(run: ListedRun,
 def test_live_updates_of_the_lineage_do_not_list_all_runs_each_time(
     run: ListedRun, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lists = []
-    real = sources.list
-    monkeypatch.setattr(sources, "list", lambda: lists.append(1) or real())
+    real, lists = sources.list, list[int]()
+
+    def list_runs() -> list[ListedSummary]:
+        lists.append(1)
+        return real()
+
+    monkeypatch.setattr(sources, "list", list_runs)
     for _ in range(3):
         lineage.load(PageRequest(sources, NAMES, {}))
     assert len(lists) == 1

@@ -108,6 +108,8 @@ class LineageReport(msgspec.Struct, frozen=True):
     """How many processes ended without a word, those included that lost the run to another machine."""
     takeovers: int = 0
     """How often another machine continued the run after the expiry of a lease."""
+    resumes: int = 0
+    """How many processes resumed the run. One that makes a fork and then runs it is none."""
 
 
 def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str], *, live: bool) -> LineageReport:
@@ -134,7 +136,13 @@ def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str]
         replayed=_saved(now.bills, spec, "saved"),
         kills=sum(each.ended in ("killed", "taken over") for each in lives),
         takeovers=sum(each.ended == "taken over" for each in lives),
+        resumes=_count_resumes(lives),
     )
+
+
+def _count_resumes(lives: Sequence[LifeReport]) -> int:
+    continued = {life.number + 1 for life in lives if life.ended == "continued"}
+    return sum(life.began == "resumed" and life.number not in continued for life in lives)
 
 
 def _end_of(life: Life, following: Life | None, status: tuple[str, str], *, live: bool) -> tuple[str, str]:
@@ -239,10 +247,10 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
     if not lives:
         yield "the journal does not say which processes worked on this run"
         return
-    working = [life for life in lives if life.began != "scored" and life.ended != "continued"]
-    continued = {life.number + 1 for life in lives if life.ended == "continued"}
-    resumes = sum(life.began == "resumed" and life.number not in continued for life in lives)
-    parts = [counted(len(working), "process", "processes"), f"{counted(resumes, 'resume')}"]
+    parts = [counted(len(lives), "process", "processes"), counted(report.resumes, "resume")]
+    scored = sum(life.began == "scored" for life in lives)
+    if scored:
+        parts.append(f"{scored} only scored")
     if report.kills > report.takeovers:
         parts.append(f"{report.kills - report.takeovers} killed")
     if report.takeovers:

@@ -188,7 +188,7 @@ def profile_lines(report: ProfileReport) -> Iterator[str]:
     left = report.processes - report.commit_processes
     if left > 0:
         gone = counted(left, "process", "processes")
-        yield f"commit: {gone} of {report.processes} left no times (killed, or of an older version)"
+        yield f"commit: {gone} of {report.processes} that ran samples left no times (killed, or older versions)"
     yield f"Percentiles are within {report.relative_error:.1%}; max is exact. - means not recorded."
 
 

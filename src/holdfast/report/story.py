@@ -8,6 +8,7 @@ only ever added.
 A sample may have many thousands of steps. `KeyRecords` without texts is an outline of all; `with_texts` adds a part.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,7 +25,6 @@ from holdfast.records import (
     Line,
     Message,
     Row,
-    RunResumed,
     SampleFailed,
     SampleFinished,
     ScoreGiven,
@@ -37,7 +37,7 @@ from holdfast.records import (
     Usage,
 )
 from holdfast.spec import Price
-from holdfast.state import RecordHandlers
+from holdfast.state import Life, RecordHandlers
 
 _step = FactDecoder(Step)
 _STEP = "step"
@@ -45,8 +45,6 @@ _started = FactDecoder(StepStarted)
 _finished = FactDecoder(SampleFinished)
 _failed = FactDecoder(SampleFailed)
 _score = FactDecoder(ScoreGiven)
-_resumed = FactDecoder(RunResumed)
-_RUN_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
 _KEY_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
 
 
@@ -122,7 +120,7 @@ class StepStory(msgspec.Struct, frozen=True):
     turn: int = 0
     """A turn is a model request of any role with the calls after it. 0: before the first request."""
     process: int = 1
-    """The number of the process that recorded it; each resume starts another."""
+    """The number of the process that recorded it, as in the lineage of the run."""
     dollars: float | None = None
     """None if the spec has no price for the model."""
     reasoning: str = ""
@@ -232,7 +230,7 @@ class KeyStory(msgspec.Struct, frozen=True):
     scores: tuple[ScoreStory, ...]
     in_progress: SampleActivity | None = None
     resumes: tuple[str, ...] = ()
-    """When later processes resumed the run: the second, the third, …"""
+    """When later processes began: the second, the third, …"""
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
     """Anomalies of its answer: the reason by kind."""
     judgings: tuple[JudgingStory, ...] = ()
@@ -264,14 +262,14 @@ class KeyRecords(msgspec.Struct):
     """
 
     steps: list[tuple[int, str, int, Step | StepOutline]] = msgspec.field(default_factory=list)
-    """n, at, process, step. Processes that worked on the run are numbered from 1."""
+    """n, at, process, step. Processes are numbered from 1, in the order of `lives`."""
     ends: list[tuple[int, str, int, SampleFinished | SampleFailed]] = msgspec.field(default_factory=list)
     scores: list[tuple[int, str, int, ScoreGiven]] = msgspec.field(default_factory=list)
     begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
-    begun_again: list[str] = msgspec.field(default_factory=list)
-    """When later processes resumed the run."""
-    resumed: list[Position] = msgspec.field(default_factory=list)
-    """Where the records of these resumes are."""
+    lives: Sequence[Life] = ()
+    """Every process of the run, those that only scored included."""
+    count: int = 0
+    """How many records the key has."""
     texts: bool = True
     places: list[tuple[Position, int]] = msgspec.field(default_factory=list)
     """Where each step is, and its size in bytes."""
@@ -280,34 +278,33 @@ class KeyRecords(msgspec.Struct):
 
     @property
     def process(self) -> int:
-        """The number of the process that is writing at this point of the journal."""
-        return len(self.begun_again) + 1
+        """The number of the last process that worked on samples."""
+        return max((at for at, life in enumerate(self.lives, 1) if life.kind != "score.started"), default=1)
 
-    @_RUN_RECORDS.on("run.resumed")
-    def _add_resume(self, line: Line) -> None:
-        if not _resumed.decode(line).live:  # `tune` changes limits in the same process
-            self.begun_again.append(line.at)
+    def process_of(self, n: int) -> int:
+        """The number of the process that wrote a record."""
+        return max(bisect_right(self.lives, n, key=lambda life: life.n), 1)
 
     @_KEY_RECORDS.on("step")
     def _add_step(self, line: Line) -> None:
         step = _step.decode(line) if self.texts else _outline.decode(line)
-        self.steps.append((line.n, line.at, self.process, step))
+        self.steps.append((line.n, line.at, self.process_of(line.n), step))
 
     @_KEY_RECORDS.on("step.started")
     def _add_announcement(self, line: Line) -> None:
-        self.begun.append((line.n, line.at, self.process, _started.decode(line)))
+        self.begun.append((line.n, line.at, self.process_of(line.n), _started.decode(line)))
 
     @_KEY_RECORDS.on("sample.finished")
     def _add_finished(self, line: Line) -> None:
-        self.ends.append((line.n, line.at, self.process, _finished.decode(line)))
+        self.ends.append((line.n, line.at, self.process_of(line.n), _finished.decode(line)))
 
     @_KEY_RECORDS.on("sample.failed")
     def _add_failed(self, line: Line) -> None:
-        self.ends.append((line.n, line.at, self.process, _failed.decode(line)))
+        self.ends.append((line.n, line.at, self.process_of(line.n), _failed.decode(line)))
 
     @_KEY_RECORDS.on("score")
     def _add_score(self, line: Line) -> None:
-        self.scores.append((line.n, line.at, self.process, _score.decode(line)))
+        self.scores.append((line.n, line.at, self.process_of(line.n), _score.decode(line)))
 
     @property
     def finished(self) -> tuple[int, SampleFinished] | None:
@@ -349,14 +346,14 @@ def collect(entries: Iterable[object], key: str, found: KeyRecords | None = None
         if not isinstance(each, Entry):
             continue
         line = each.line
-        handler = _KEY_RECORDS.get(line.t) if line.k == key else _RUN_RECORDS.get(line.t)
+        if line.k != key:
+            continue
+        found.count += 1
+        handler = _KEY_RECORDS.get(line.t)
         if handler is not None:
             handler(found, line)
-            position = Position(line.n, each.segment, each.offset)
             if line.t == _STEP:
-                found.places.append((position, each.end - each.offset))
-            elif len(found.resumed) < len(found.begun_again):
-                found.resumed.append(position)
+                found.places.append((Position(line.n, each.segment, each.offset), each.end - each.offset))
     return found
 
 
@@ -398,7 +395,7 @@ def judgings_of(
         if what != "score":
             continue
         ends = [each for each in found.scores if each[3].evaluation == evaluation and each[3].last]
-        _, at, last, data = ends[number - 1] if number <= len(ends) else (0, "", found.process, None)
+        _, at, last, data = ends[number - 1] if number <= len(ends) else (0, "", len(found.lives), None)
         blank = AttemptStory(
             number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
         )

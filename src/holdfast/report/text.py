@@ -194,15 +194,16 @@ def _text_or_size(text: str, size_of: Callable[[str], int | None]) -> str:
     return f"[{reference.type}]" if size is None else f"[{reference.type} {human_bytes(size)}]"
 
 
-def brief(seconds: float) -> str:
-    """A duration from 0.1 ms to hours, in three digits."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.3g} ms"
-    for unit, many in (("s", 60.0), ("min", 60.0)):
-        if seconds < many:
-            return f"{seconds:.3g} {unit}"
-        seconds /= many
-    return f"{seconds:.3g} h" if seconds < 1000 else f"{seconds:.0f} h"
+_UNITS = (("ms", 0.001, 0.9995), ("s", 1.0, 60.0), ("min", 60.0, 3600.0), ("h", 3600.0, math.inf))
+"""Each with its seconds, and the seconds below which it is used."""
+
+
+def brief(seconds: float, longest: float | None = None) -> str:
+    """A duration from 0.1 ms to hours, in three digits. `longest`: of several, which all get the unit of this one."""
+    of = seconds if longest is None else longest
+    unit, size = next((unit, size) for unit, size, below in _UNITS if of < below)
+    value = seconds / size
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
 
 
 def dollars(amount: float) -> str:

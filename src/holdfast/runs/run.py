@@ -390,7 +390,8 @@ class Run(RunActions):
         planned = self.planned(key)
         with contextlib.closing(Reader(self.place.journal)) as reader:
             positions = self._index.positions(planned.o)
-            found = collect((reader.record_at(each.segment, each.offset) for each in positions), key)
+            entries = (reader.record_at(each.segment, each.offset) for each in positions)
+            found = collect(entries, key, KeyRecords(lives=self._index.lives))
         return self.story_of(planned, found, evaluation, standing)
 
     def story_of(
@@ -430,7 +431,7 @@ class Run(RunActions):
             failure=attempts[-1].failure if attempts and not finished else None,
             scores=scores_of(found, chosen),
             in_progress=doing,
-            resumes=tuple(found.begun_again),
+            resumes=tuple(life.at for life in found.lives[1:]),
             anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
             judgings=judgings_of(found, prices, evaluation_names(self._index.story), self._given_prices()),
             input=asked.input,

@@ -98,7 +98,7 @@ def _time_ticks(seconds: float, ends: tuple[float, float], y: float) -> Iterator
     """Five times from 0 on, each with its place between the ends of an axis."""
     for share, anchor in ((0.0, "start"), (0.25, "middle"), (0.5, "middle"), (0.75, "middle"), (1.0, "end")):
         at = f"{ends[0] + share * (ends[1] - ends[0]):.1f}"
-        text = brief(share * seconds) if share else "0"
+        text = brief(share * seconds, seconds) if share else "0"
         yield at, h("text", text, x=at, y=str(y), text_anchor=anchor, class_="axis")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from holdfast.report import status_text, status_tone
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body
@@ -87,7 +88,7 @@ def _header(body: Body, links: Links) -> Markup:
         tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
-        others = [name for name in ("compare", "leaderboard", "history") if links.has(name)]
+        others = [name for name in ("compare", "leaderboard", "history") if links.has(f"/{name}")]
         tabs += [_tab(name.capitalize(), links.page(name), body.part == name) for name in others]
     rows.append(h("nav", tabs, class_="tabs", aria_label="Pages"))
     if body.run is not None and body.run.at is not None:
@@ -112,9 +113,12 @@ def _state(body: Body) -> Markup | None:
     )
 
 
-def badge(status: str, reason: str = "") -> Markup:
-    """A status in its colour, with its reason as a hint."""
-    return h("span", status, class_=f"badge {status}", title=reason or None)
+def badge(status: str, reason: str = "", failed: int = 0, planned: int = 0) -> Markup:
+    """A status in its colour, with its reason as a hint. `failed`, `planned`: samples of a run, because one that has
+    completed may have failed ones.
+    """
+    text, tone = status_text(status, failed, planned), status_tone(status, failed, planned)
+    return h("span", text, class_=f"badge {tone}", title=reason or None)
 
 
 def durability_line(found: Durability) -> Markup:
@@ -150,11 +154,16 @@ def _help() -> Markup:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Markup], *, numbers: Collection[str] = (), **attributes: str
+    columns: Sequence[str], rows: Iterable[Markup], *, numbers: Collection[str | int] = (), **attributes: str
 ) -> Markup:
-    """A table that scrolls sideways on narrow screens. `numbers`: columns that are aligned to the right."""
-    head = h("tr", [h("th", name, scope="col", class_="number" if name in numbers else None) for name in columns])
-    return h("div", h("table", h("thead", head), h("tbody", rows), **attributes), class_="wide", tabindex="0")
+    """A table that scrolls sideways on narrow screens. `numbers`: columns that are aligned to the right, by name, or by
+    place if names come from users.
+    """
+    head = [
+        h("th", name, scope="col", class_="number" if name in numbers or place in numbers else None)
+        for place, name in enumerate(columns)
+    ]
+    return h("div", h("table", h("thead", h("tr", head)), h("tbody", rows), **attributes), class_="wide", tabindex="0")
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Markup:

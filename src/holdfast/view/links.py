@@ -26,7 +26,9 @@ class Links:
     """Whether the pages are files: nothing is live, and nothing can be asked of a server."""
 
     def has(self, part: str) -> bool:
-        """Whether there is such a page: a static copy may lack some."""
+        """Whether runs have such a page, or with a slash before its name, whether there is one about several runs: a
+        static copy may lack some.
+        """
         return True
 
     def runs(self, **query: str) -> str:

@@ -9,7 +9,7 @@ from holdfast.records import Key
 from holdfast.view.computations import Computations, Found, Job, open_result, run_job
 from holdfast.view.links import Links, path_part
 from holdfast.view.markup import Markup
-from holdfast.view.sources import NotFoundError, RunRef, Sources
+from holdfast.view.sources import NotFoundError, RunRef, RunStatus, Sources
 
 _DIGITS_MAX = 15
 
@@ -68,7 +68,7 @@ class Body(msgspec.Struct, frozen=True):
     run: RunRef | None = None
     part: str = ""
     """The page of the run: empty for its overview."""
-    status: tuple[str, str] = ("", "")
+    status: RunStatus = RunStatus()
     durability: Any = None
     scripts: tuple[str, ...] = ()
     """Files in `static` that this page needs besides view.js."""

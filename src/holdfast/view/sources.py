@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterator, Mapping, MutableSequence, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from holdfast.view.table import SampleTables
 _OPEN_MAX = 12
 _PAST_MAX = 2
 """Runs as they were: their indexes are in memory."""
+_PARENTS_SECONDS = 30.0
 _MIRROR_SECONDS = 5.0
 """How old the copy of a mirrored run may be."""
 _LOCATED_SECONDS = 5.0
@@ -59,6 +61,15 @@ class Durability(msgspec.Struct, frozen=True):
     """The last record that is durable in the mirror; None without a mirror."""
     behind_seconds: float = 0.0
     """For how long the mirror has been incomplete."""
+
+
+class RunStatus(NamedTuple):
+    """The status of a run with its reason, and for a run that has completed, its failed samples."""
+
+    status: str = ""
+    reason: str = ""
+    failed: int = 0
+    planned: int = 0
 
 
 class KeyOutline(msgspec.Struct):
@@ -144,6 +155,12 @@ class ViewedRun(Run):
     def index(self) -> Index:
         return self._index
 
+    def shown_status(self) -> RunStatus:
+        """Its status, as pages show it."""
+        status, reason = self.status()
+        failed = self._index.run_totals().failed if status == "completed" else 0
+        return RunStatus(status, reason, failed, self._index.story.planned)
+
     def find_evaluation(self, name: str) -> str:
         """The id of the evaluation with a name, an id or the beginning of an id; empty for the current one. UsageError
         if there is none.
@@ -188,6 +205,8 @@ class Sources:
         self.tables = SampleTables()
         """The lists of samples of these runs."""
         self._held = threading.local()
+        self._parents: tuple[float, Sequence[tuple[RunRef, Mapping[str, str] | None]]] = (0.0, ())
+        """When `list_parents` read them, and what it found."""
 
     def _add(self, target: str, store: str) -> None:
         if is_url(target):
@@ -215,6 +234,17 @@ class Sources:
             for each in found
         ]
         return sorted(listed, key=lambda each: each.summary.created or each.summary.updated, reverse=True)
+
+    def list_parents(self) -> Sequence[tuple[RunRef, Mapping[str, str] | None]]:
+        """Every run with the one that it was forked from. May be half a minute old: live pages ask for it often."""
+        at, found = self._parents
+        if not found or time.monotonic() - at > _PARENTS_SECONDS:
+            found = tuple(
+                (RunRef(each.summary.experiment, each.summary.run_id, each.uid), each.summary.parent)
+                for each in self.list()
+            )
+            self._parents = (time.monotonic(), found)
+        return found
 
     def _list_store(self, store: str) -> Iterator[ListedRun]:
         try:

@@ -10,7 +10,6 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.journal import Entry, Position, Reader
 from holdfast.records import SampleFinished, Step
 from holdfast.report import KeyRecords, StepOutline, counted
 from holdfast.report.text import brief
@@ -21,10 +20,9 @@ from holdfast.view.sources import RunRef
 _MARKS_MAX = 240
 _LANES_MAX = 4
 _LEFT, _WIDTH, _RIGHT, _LANE, _GAP = 110, 1000, 90, 14, 12
-_SEGMENTS_SEARCHED = 8
 _SHOWN_SECONDS = 0.0005
-_AFTER_END = frozenset({"note", "score", "score.started", "segment", "anomaly"})
-"""Records that other processes may write after the end of a run."""
+_CUT_OFF = frozenset({"killed", "taken over", "interrupted", "cancelled"})
+"""Ends of processes that ended before the sample did."""
 
 
 class TimelineMark(msgspec.Struct, frozen=True):
@@ -58,7 +56,7 @@ class ProcessSpan(msgspec.Struct, frozen=True):
     replayed: int
     """Recorded by earlier processes and delivered again in this one."""
     end: str
-    """`finished`, `failed`, `running`, or why the process ended before the sample did."""
+    """`finished`, `failed`, `scored`, `running`, or why the process ended before the sample did."""
     killed: bool
     marks: tuple[TimelineMark, ...]
 
@@ -84,30 +82,9 @@ def make_timeline(records: KeyRecords, ends: dict[int, str], *, is_live: bool) -
 
 
 def unfinished_processes(records: KeyRecords) -> list[int]:
-    """The processes that recorded something of the sample and did not end it."""
-    done = {process for _, _, process, _ in records.ends}
+    """The processes that recorded something of the sample and neither ended nor scored it."""
+    done = {process for _, _, process, _ in (*records.ends, *records.scores)}
     return sorted({process for _, _, process, _ in records.steps} - done - {records.process})
-
-
-def why_processes_ended(reader: Reader, resumes: Sequence[Position], processes: Sequence[int]) -> dict[int, str]:
-    """`resumes`: where the records are with which later processes began; the second process has the first of them."""
-    found = {}
-    for process in processes:
-        if process <= len(resumes):
-            end = _last_record(reader, resumes[process - 1].segment)
-            is_end = end is not None and end.line.t.startswith("run.") and end.line.t != "run.resumed"
-            found[process] = end.line.t.removeprefix("run.") if end is not None and is_end else "killed"
-    return found
-
-
-def _last_record(reader: Reader, segment: int) -> Entry | None:
-    """The last record of the process before the one that began in this segment."""
-    for _ in range(_SEGMENTS_SEARCHED):
-        entry = reader.last_before(segment)
-        if entry is None or entry.line.t not in _AFTER_END:
-            return entry
-        segment = entry.segment
-    return None
 
 
 def _end_of(
@@ -118,9 +95,12 @@ def _end_of(
     if own:
         at, end = own[-1]
         return ("finished" if isinstance(end, SampleFinished) else "failed"), at
-    if process == numbers[-1] and process == records.process:
+    scored = [at for _, at, each, _ in records.scores if each == process]
+    if scored:
+        return "scored", scored[-1]
+    if process == numbers[-1] and process in (records.process, len(records.lives)):
         return ("running" if is_live else "not finished"), ""
-    return ends.get(process, "killed"), ""
+    return ends.get(process) or "not finished", ""
 
 
 def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tuple[str, str]) -> ProcessSpan:
@@ -133,9 +113,16 @@ def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tu
     marks = [_mark(step, start - first) for step, start in zip(steps, starts, strict=True)]
     began = min((at for _, at, _, _ in steps), default=end[1])
     ended = max([at for _, at, _, _ in steps] + ([end[1]] if end[1] else []), default="")
-    is_killed = end[0] in ("killed", "interrupted", "cancelled")
     return ProcessSpan(
-        process, began, ended, round(last - first, 3), len(steps), replayed, end[0], is_killed, tuple(_joined(marks))
+        process,
+        began,
+        ended,
+        round(last - first, 3),
+        len(steps),
+        replayed,
+        end[0],
+        end[0] in _CUT_OFF,
+        tuple(_joined(marks)),
     )
 
 
@@ -198,7 +185,14 @@ def render_timeline(found: Timeline, key: str, ref: RunRef, links: Links) -> Mar
         rows += list(_row(life, lanes, (y, height, room / longest), (key, ref, links)))
         y += height + _GAP
     axis = [
-        h("text", brief(longest * part), x=str(_LEFT + room * part), y=str(y + 10), text_anchor="middle", class_="axis")
+        h(
+            "text",
+            brief(longest * part, longest),
+            x=str(_LEFT + room * part),
+            y=str(y + 10),
+            text_anchor="middle",
+            class_="axis",
+        )
         for part in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
     title = "What each process sent, waited for and replayed"

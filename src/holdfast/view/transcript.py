@@ -88,6 +88,7 @@ def read_outline(run: ViewedRun, key: str, positions: list[Position], reader: Re
     if kept is None or kept.key != key or positions[: len(kept.positions)] != kept.positions:
         kept = KeyOutline(key, [], KeyRecords(texts=False))
     fresh = positions[len(kept.positions) :]
+    kept.records.lives = run.index.lives
     collect((reader.record_at(each.segment, each.offset) for each in fresh), key, kept.records)
     kept.positions = positions
     if len(positions) >= _KEPT_STEPS:

@@ -138,6 +138,7 @@ def test_columns_are_chosen_sorted_and_filtered_as_in_the_live_list(browser: Bro
         page = watched.page
         watched.open("/runs/sums-one/samples.html")
         wait_for_count(page, "260 of 260")
+        assert "target" in page.locator("#bundle-rows th").all_inner_texts()
         page.click("#columns summary")
         for name in ("status", "task", "question", "answer", "cost", "tokens"):
             page.uncheck(f"#bundle-columns input[value={name}]")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.commands import finish, start, wait_until
+from tests.e2e.live_runs import RUN, alive, gate, stage, wait_for
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser
 from tests.e2e.view.test_events import write_live_spec
 from tests.e2e.view.viewers import PATIENCE_SECONDS, Viewer
@@ -110,6 +111,21 @@ def test_a_field_keeps_its_text_and_the_window_its_place(browser: Browser, tmp_p
         assert place > 100
         wait_for_change(page, "#state .durability")
         assert page.evaluate("window.scrollY") == place
+
+
+def test_the_form_for_hand_set_scores_appears_when_the_sample_is_scored(browser: Browser, tmp_path: Path) -> None:
+    door = gate(tmp_path, free=1)
+    course = stage(tmp_path, 3, model=door.model, concurrency={"samples": 1})
+    with alive(course) as process, Viewer(str(course.store), "--edit", cwd=tmp_path) as viewer:
+        wait_for(course.has_begun, "the run")
+        with browser.watch(viewer.url, viewer.link) as watched:
+            page = watched.page
+            watched.open(f"/runs/sums/{RUN}/samples/sums/arith/s0002/1")
+            assert page.locator("#edit").count() == 0
+            door.open()
+            wait_for_text(page, "#hand-score", "Set a score by hand")
+            assert page.locator("#hand-score[data-live]").count() == 0, "what a person types is not replaced"
+        process.wait(60)
 
 
 def test_the_focus_the_chosen_line_and_scrolled_tables_stay(browser: Browser, tmp_path: Path) -> None:

@@ -98,6 +98,14 @@ def test_what_cannot_be_copied_leaves_what_was_there(folder: Path, tmp_path: Pat
     assert snapshot(tmp_path) == before
 
 
+def test_an_evaluation_is_chosen_for_copies_only(folder: Path, tmp_path: Path) -> None:
+    done = call("view", "one", "--evaluation", "x", "--no-open", cwd=folder)
+    assert (done.code, "--evaluation is for --bundle" in done.err) == (2, True)
+    done = call("view", "one", "--bundle", tmp_path / "copy", "--evaluation", "x", cwd=folder)
+    assert (done.code, "has no evaluation 'x'" in done.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_kill_in_the_middle_leaves_no_half_copy_under_the_name(

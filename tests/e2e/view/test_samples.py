@@ -211,7 +211,7 @@ def test_the_timeline_shows_the_kill_and_what_was_replayed(stage: Stage) -> None
     assert second["replayed"] == first["steps"] == found["story"]["attempts"][0]["spent"]["replayed"]
     page = stage.page(SAMPLE)
     assert "killed before the sample was finished" in page.text
-    assert "resumed at" in stage.page(f"{SAMPLE}?step={found['story']['attempts'][0]['steps'][-1]['n']}").text
+    assert "Process 2 began at" in stage.page(f"{SAMPLE}?step={found['story']['attempts'][0]['steps'][-1]['n']}").text
 
 
 def test_costs_times_and_tokens_are_those_of_each_step(stage: Stage) -> None:

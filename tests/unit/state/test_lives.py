@@ -5,11 +5,25 @@ from typing import Any
 
 import pytest
 
+from holdfast.journal import Reader, journal_folder
 from holdfast.records import Cell, Draft, StoredFile, draft
 from holdfast.records.facts import Change, RunResumed, RunStarted
 from holdfast.report.lineage import LifeReport, lineage_report, lineage_sentences
+from holdfast.report.story import KeyRecords, collect
 from holdfast.state import Index
-from tests.unit.state.stories import ended, failed, finished, new_run, resumed, score, scoring, started, step, write
+from tests.unit.state.stories import (
+    ended,
+    failed,
+    finished,
+    key,
+    new_run,
+    resumed,
+    score,
+    scoring,
+    started,
+    step,
+    write,
+)
 
 HERE, THERE = {"host": "here", "pid": 1}, {"host": "there", "pid": 1}
 
@@ -122,6 +136,23 @@ def test_scoring_later_is_a_process_of_its_own_and_was_not_killed(tmp_path: Path
         ("scored", ""),
         ("resumed", "completed"),
     ]
+
+
+def test_records_and_sentences_number_processes_alike_those_included_that_only_scored(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(1), scoring(), step(0)])
+    write(run, [resumed(), finished(0), ended()])
+    write(run, [scoring("another"), score(0, 4, evaluation="another")])
+    write(run, [resumed(), ended()])
+    index = Index(run, kept=False)
+    report = lineage_report(index, ("run", "tests"), ("completed", ""), live=False)
+    found = collect(Reader(journal_folder(run)).read(), key(0), KeyRecords(lives=index.lives))
+    index.close()
+    began = {
+        process: report.lives[process - 1].began for _, _, process, _ in (*found.steps, *found.ends, *found.scores)
+    }
+    assert began == {1: "started", 2: "resumed", 3: "scored"}
+    assert (found.process, len(found.lives), found.count) == (4, 4, 3)
+    assert next(lineage_sentences(report)) == "4 processes, 2 resumes, 1 only scored, 1 killed; the run is completed"
 
 
 def test_a_run_as_it_was_has_only_the_lives_up_to_then(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from holdfast.journal import OpenRequest, journal_folder
 from holdfast.plan.files import LineFile, data_path, plan_path
 from holdfast.records import Cell, Draft, Failure, draft
 from holdfast.records.facts import (
+    RunEnded,
     RunResumed,
     RunStarted,
     SampleFailed,
@@ -86,6 +87,9 @@ class ListedRun:
 
     def resumed(self, spec: dict[str, Any] | None = None) -> Draft:
         return draft("run.resumed", RunResumed(spec=spec))
+
+    def ended(self) -> Draft:
+        return draft("run.completed", RunEnded(0, 0, 0))
 
     def finished(self, o: int, text: str, seconds: float = 0.5, tokens: int = 3, **fields: Any) -> Draft:
         spent = Spent(live=1, usage=Usage(tokens, len(text)), seconds=seconds)

@@ -60,6 +60,15 @@ def test_nothing_is_drawn_without_values() -> None:
     assert legend(["one"]) is None
 
 
+@pytest.mark.parametrize(("end", "unit"), [(0.4, "ms"), (59.0, "s"), (130.4, "min"), (4000.0, "h"), (9e6, "h")])
+def test_an_axis_of_times_has_one_unit(end: float, unit: str) -> None:
+    chart = str(life_chart([Span("a", 0.0, end, "ended", "")]))
+    ticks = re.findall(r'class="axis"[^>]*>([^<]*)<|>([^<]*)</text>', chart)
+    texts = [text for pair in ticks for text in pair if re.fullmatch(r"[\d.]+ \w+", text)]
+    assert len(texts) == 4
+    assert {text.split()[1] for text in texts} == {unit}
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-9, 123456.0, -3.0])
 def test_equal_values_have_an_axis(value: float) -> None:
     points = [TrendPoint(0, value, value, value, ""), TrendPoint(1, value, value, value, "")]

@@ -19,6 +19,7 @@ from holdfast.report import ExportLine
 from holdfast.runs.maintenance.retention import remove_stale_entries
 from holdfast.score import as_number
 from holdfast.state import AnswerRow, make_room
+from holdfast.view.links import Links
 from holdfast.view.page import PageRequest
 from holdfast.view.pages import errors
 from holdfast.view.pages.samples import SampleList, UnreadableTableError
@@ -710,8 +711,32 @@ def test_what_no_index_answers_is_looked_for_in_part_and_then_further(
 # Errors.
 
 
-def error_page(sources: Sources) -> errors.ErrorList:
-    return errors.load(PageRequest(sources, {"experiment": "e", "run": "r"}, {}))
+def error_page(sources: Sources, **query: str) -> errors.ErrorList:
+    return errors.load(PageRequest(sources, {"experiment": "e", "run": "r"}, query))
+
+
+def test_examples_of_errors_have_their_questions(run: ListedRun, sources: Sources) -> None:
+    asked = {line.key: line.input for line in exported(sources)}
+    causes = [cause for group in error_page(sources).groups for cause in group.causes if cause.key]
+    assert {group.name for group in error_page(sources).groups} >= {"failed", "scorer-length", "marks", "anomalies"}
+    for cause in causes:
+        assert cause.question.startswith(f"What is {asked[cause.key].split()[2]}"), cause.key
+    body = errors.render(error_page(sources), Links())
+    assert "Question: </span>What is " in str(body.content)
+
+
+def test_errors_are_of_the_chosen_evaluation(run: ListedRun, sources: Sources) -> None:
+    before = {group.name: group.count for group in error_page(sources).groups}
+    run.append([run.scoring("evaluation-2")])
+    now, chosen = error_page(sources), error_page(sources, evaluation="evaluation-1")
+    assert "scorer-length" not in {group.name for group in now.groups}
+    assert {group.name: group.count for group in chosen.groups} == before
+    (group,) = [each for each in chosen.groups if each.name == "scorer-length"]
+    assert all(cause.text.startswith("cannot rate") for cause in group.causes if cause.key)
+    page = str(errors.render(chosen, Links()).content)
+    assert "/runs/e/r/errors?evaluation=evaluation-2" in page
+    assert "score=failed&amp;cause=" in page
+    assert "&amp;evaluation=evaluation-1" in page
 
 
 def test_causes_add_up_and_lead_to_their_samples(run: ListedRun, sources: Sources) -> None:

@@ -1,8 +1,10 @@
 """The timeline of a sample: one row for each process, with what it replayed and how it ended."""
 
-from holdfast.records import Answer, SampleFinished, Step, Timing
+from holdfast.journal import START
+from holdfast.records import Answer, SampleFinished, ScoreGiven, Step, Timing
 from holdfast.report import KeyRecords, StepOutline
 from holdfast.report.story import StepOutline as Outline
+from holdfast.state import Life, RunTotals
 from holdfast.view.links import Links
 from holdfast.view.sources import RunRef
 from holdfast.view.timeline import make_timeline, mark_text, render_timeline, timeline_legend, unfinished_processes
@@ -16,7 +18,9 @@ def at(seconds: float) -> str:
 
 def records(*steps: tuple[float, int, Step | StepOutline], resumes: int = 1) -> KeyRecords:
     listed = [(n, at(when), process, step) for n, (when, process, step) in enumerate(steps, 1)]
-    return KeyRecords(steps=listed, begun_again=[at(20.0)] * resumes, texts=False)
+    lives = [Life("run.started", 1, START, at(0.0), 1, RunTotals())]
+    lives += [Life("run.resumed", 2 + n, START, at(20.0), 2 + n, RunTotals()) for n in range(resumes)]
+    return KeyRecords(steps=listed, lives=lives, texts=False)
 
 
 def asked(seconds: float, timing: Timing | None = None, tries: int = 1) -> StepOutline:
@@ -44,6 +48,17 @@ def test_a_process_that_was_stopped_is_told_apart_from_one_that_was_killed() -> 
     assert (first.end, first.killed) == ("interrupted", True)
     assert (second.end, second.killed) == ("running", False)
     assert unfinished_processes(found) == [1]
+
+
+def test_a_process_that_only_scored_has_scored_and_was_not_killed() -> None:
+    found = records((2.0, 1, asked(1.0)), (23.0, 2, Outline("score/e/1", "q", seconds=1.0)), resumes=0)
+    found.lives = [*found.lives, Life("score.started", 2, START, at(20.0), 2, RunTotals())]
+    found.ends.append((4, at(4.0), 1, SampleFinished(0, 1, Answer("x"))))
+    assert make_timeline(found, {2: ""}, is_live=False).lives[1].end == "not finished"
+    found.scores.append((5, at(24.0), 2, ScoreGiven(0, 4, "e", "s", last=True)))
+    assert unfinished_processes(found) == []
+    first, second = make_timeline(found, {}, is_live=False).lives
+    assert (first.end, second.end, second.killed, second.ended) == ("finished", "scored", False, at(24.0))
 
 
 def test_waiting_and_failed_tries_are_drawn_before_the_answer() -> None:

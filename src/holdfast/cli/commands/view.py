@@ -40,7 +40,7 @@ def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings,
     return code
 
 
-def bundle_runs(targets: Sequence[str], store: str | None, folder: str) -> int:
+def bundle_runs(targets: Sequence[str], store: str | None, folder: str, evaluation: str) -> int:
     """Write a static copy of the runs into a folder."""
     from holdfast.cli.progress import Spinner, is_watched
 
@@ -49,7 +49,7 @@ def bundle_runs(targets: Sequence[str], store: str | None, folder: str) -> int:
     if spinner is not None:
         spinner.start()
     try:
-        made = write_bundle(sources, folder, None if spinner is None else spinner.update)
+        made = write_bundle(sources, folder, None if spinner is None else spinner.update, evaluation=evaluation)
     finally:
         if spinner is not None:
             spinner.end()

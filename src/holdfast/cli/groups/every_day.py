@@ -263,6 +263,9 @@ def view(
         str | None,
         typer.Option(metavar="DIR", help="Write the pages as files into this folder instead of serving them."),
     ] = None,
+    evaluation: Annotated[
+        str, typer.Option(help="With --bundle: the name or id of the evaluation to copy. Default: the newest.")
+    ] = "",
     store: StoreToRead = None,
 ) -> None:
     """Look at runs in a browser, live.
@@ -270,9 +273,12 @@ def view(
     Prints the address of the page. Stop it with Ctrl-C.
     """
     from holdfast.cli.commands.view import bundle_runs, view_runs
+    from holdfast.errors import UsageError
     from holdfast.view import ViewSettings
 
     if bundle is not None:
-        raise typer.Exit(bundle_runs(targets or [], store, bundle))
+        raise typer.Exit(bundle_runs(targets or [], store, bundle, evaluation))
+    if evaluation:
+        raise UsageError("--evaluation is for --bundle; the pages of the viewer have links to each evaluation")
     settings = ViewSettings(host, port, tuple(allow_host or ()), yes_expose, edit)
     raise typer.Exit(view_runs(targets or [], store, settings, opens=not no_open))

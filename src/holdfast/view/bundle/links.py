@@ -44,7 +44,7 @@ class BundleLinks(Links):
         parts: Collection[str],
         copy_blob: Callable[[RunRef, str], str | None],
     ) -> None:
-        """`parts`: the pages that the copy has, such as `samples` and `leaderboard`. `copy_blob`: puts a stored file
+        """`parts`: the pages that the copy has, such as `samples` and `/leaderboard`. `copy_blob`: puts a stored file
         into the copy and returns its path; None if it cannot be read.
         """
         self._base = base
@@ -84,7 +84,7 @@ class BundleLinks(Links):
         return self.run(ref, SAMPLES, task=parts.task, model=parts.model, id=parts.sample_id)
 
     def page(self, path: str, **query: str | Sequence[str]) -> str:
-        return f"{self._base}{path}.html" if path in self._parts else self._missing
+        return f"{self._base}{path}.html" if f"/{path}" in self._parts else self._missing
 
     def data(self, address: str) -> str:
         return self._missing

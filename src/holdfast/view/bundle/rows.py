@@ -14,7 +14,7 @@ from holdfast.report import ExportLine, readable_input, shortened, value_text
 from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body
-from holdfast.view.sources import RunRef
+from holdfast.view.sources import RunRef, RunStatus
 from holdfast.view.table.words import column_text, excerpt, shape
 from holdfast.view.table.writer import cause_id, scorer_kind
 
@@ -88,10 +88,18 @@ class RowChoices(msgspec.Struct):
     anomalies: Counter[str]
     columns: dict[str, None]
     """Of the data rows."""
+    repeats: int = 1
+    """The greatest number of a repeat."""
 
     @classmethod
     def of(cls, scorers: Sequence[str]) -> "RowChoices":
         return cls(list(scorers), Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), {})
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns that are shown until the reader chooses others."""
+        hidden = {"attempts", "marks"} | ({"repeat"} if self.repeats == 1 else set())
+        return [name for name in COLUMNS if name not in hidden]
 
     def add(self, row: BundleRow) -> None:
         for counter, value in (
@@ -102,6 +110,7 @@ class RowChoices(msgspec.Struct):
         ):
             if value:
                 counter[value] += 1
+        self.repeats = max(self.repeats, row.repeat)
         self.anomalies.update(row.anomalies)
         self.columns |= dict.fromkeys(row.row)
         for scorer, value in zip(self.scorers, row.scores, strict=True):
@@ -155,8 +164,10 @@ def pack(value: Any) -> bytes:
     return b'(window.holdfastData = window.holdfastData || []).push("%s");\n' % base64.b64encode(packed)
 
 
-def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, files: int, per_sample_file: int) -> Body:
-    """The page of the list. Its rows are in `files` files."""
+def render_samples(
+    ref: RunRef, status: RunStatus, choices: RowChoices, files: int, per_sample_file: int, note: Markup | None
+) -> Body:
+    """The page of the list. Its rows are in `files` files. `note`: on their scores."""
     total = choices.statuses.total()
     scores = [(name, value, count) for (name, value), count in choices.scores.most_common()]
     few = {name for name in choices.scorers if len([each for each in scores if each[0] == name]) <= _CHOICES_MAX}
@@ -181,6 +192,7 @@ def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, fi
     )
     content = [
         h("h1", "Samples"),
+        note,
         form,
         _columns(choices),
         h("p", f"{total:,} samples", class_="quiet", id="bundle-count", role="status"),
@@ -194,6 +206,7 @@ def render_samples(ref: RunRef, status: tuple[str, str], choices: RowChoices, fi
         content,
         id="bundle-samples",
         data_scorers=msgspec.json.encode(choices.scorers).decode(),
+        data_columns=",".join(choices.shown),
         data_per_file=per_sample_file,
     )
     scripts = ("bundle.js", *(f"rows-{number:04d}.js" for number in range(files)), "bundle_table.js")

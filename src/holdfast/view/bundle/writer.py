@@ -23,6 +23,7 @@ from holdfast.view.links import as_path_part
 from holdfast.view.markup import h
 from holdfast.view.page import Body, Page, PageRequest
 from holdfast.view.pages import PAGES
+from holdfast.view.pages.evaluations import evaluation_labels, evaluation_note
 from holdfast.view.pages.sample.page import SampleView
 from holdfast.view.sources import ListedRun, RunRef, Sources
 from holdfast.view.web.files import load_blob
@@ -30,6 +31,8 @@ from holdfast.view.web.files import load_blob
 _STATIC = importlib.resources.files("holdfast.view") / "static"
 _RUN = "/runs/{experiment}/{run}"
 _SAMPLE = f"{_RUN}/samples/{{task}}/{{model}}/{{sample}}/{{repeat}}"
+_COMPARE = "/compare"
+"""It shows nothing until the reader chooses runs, which needs a server."""
 _SAMPLES_PER_FILE = 50
 _SAMPLE_FILES_MAX = 1_000
 _SLUG_MAX = 60
@@ -55,16 +58,21 @@ class _Listed(NamedTuple):
 
 
 def write_bundle(
-    sources: Sources, folder: str, report: Report | None = None, pages: Sequence[Page] = PAGES
+    sources: Sources,
+    folder: str,
+    report: Report | None = None,
+    pages: Sequence[Page] = PAGES,
+    *,
+    evaluation: str = "",
 ) -> BundleSummary:
-    """Write a copy of all runs of the sources. Raises UsageError if the folder is in use for something else, or there
-    is no run.
+    """Write a copy of all runs of the sources, with the scores of an evaluation (by default the newest of each run).
+    Raises UsageError if the folder is in use for something else, there is no run, or one lacks the evaluation.
     """
     listed = [each for each in sources.list() if each.summary.run_id]
     if not listed:
         raise UsageError(f"there are no runs in {', '.join(sources.names)}")
     with new_bundle(folder) as made, share_frames():
-        writer = _Writer(sources, made, pages, report or (lambda done, total: None))
+        writer = _Writer(sources, made, pages, report or (lambda done, total: None), evaluation)
         runs = writer.write(listed)
         made.write_manifest(runs)
         return BundleSummary(
@@ -78,17 +86,22 @@ def write_bundle(
 class _Writer:
     """Writes the files of one copy."""
 
-    def __init__(self, sources: Sources, made: BundleFolder, pages: Sequence[Page], report: Report) -> None:
+    def __init__(
+        self, sources: Sources, made: BundleFolder, pages: Sequence[Page], report: Report, evaluation: str
+    ) -> None:
         self._sources = sources
         self._made = made
         self._report = report
+        self._evaluation = evaluation
         self._pages = {page.path: page for page in pages}
         self._of_run = {
             page.path.removeprefix(_RUN).removeprefix("/"): page
             for page in pages
             if page.path.startswith(_RUN) and "{" not in page.path.removeprefix(_RUN)
         }
-        self._of_all = {page.path[1:]: page for page in pages if page.path != "/" and "{" not in page.path}
+        # Those about several runs have the newest evaluations, so a copy of another one lacks them.
+        of_all = [page for page in pages if page.path not in ("/", _COMPARE) and "{" not in page.path]
+        self._of_all = {page.path[1:]: page for page in of_all if not evaluation}
         self._runs: dict[RunRef, BundledKeys] = {}
         self._parts: set[str] = set()
         self._blobs: dict[tuple[RunRef, str], str | None] = {}
@@ -100,11 +113,14 @@ class _Writer:
             self._made.write(f"files/{each.name}", each.read_bytes())
         refs = [RunRef(each.summary.experiment, each.summary.run_id, each.uid) for each in listed]
         readable = [ref for ref, each in zip(refs, listed, strict=True) if each.summary.status != "unreadable"]
+        for ref in readable if self._evaluation else ():
+            with self._sources.open(ref) as run:
+                run.evaluation_id(self._evaluation)  # raises if there is none
         for ref, folder in _folders(readable).items():
             self._runs[ref] = BundledKeys(folder, (), 1)
         self._total = sum(each.summary.planned for each in listed)
         loaded = self._load_pages_of_all()
-        self._parts = {"", SAMPLES, *self._of_run, *loaded}
+        self._parts = {"", SAMPLES, *self._of_run, *(f"/{name}" for name in loaded)}
         runs = [self._write_run(ref) for ref in readable]  # one after the other: only a few runs stay open
         links = self._links("./")
         for name, data in loaded.items():  # last: they may link to samples of all runs
@@ -115,15 +131,18 @@ class _Writer:
         self._write_page(INDEX, self._pages["/"], {}, links)
         return runs
 
+    def _query(self, ref: RunRef) -> dict[str, str]:
+        return {"uid": ref.uid, "evaluation": self._evaluation}
+
     def _links(self, base: str) -> BundleLinks:
         return BundleLinks(base, self._runs, self._parts, self._copy_blob)
 
     def _list_samples(self, ref: RunRef, folder: str) -> _Listed:
         """Write the rows, and find out in which file each sample will be."""
         with self._sources.open(ref) as run:
-            scorers = run.scorers()
+            scorers = run.scorers(self._evaluation)
             choices, keys, files = RowChoices.of(scorers), list[str](), 0
-            for batch in _batches(make_rows(run.lines(columns=["*"]), scorers), PER_FILE):
+            for batch in _batches(make_rows(run.lines(self._evaluation, ["*"]), scorers), PER_FILE):
                 for row in batch:
                     keys.append(row.key)
                     choices.add(row)
@@ -137,7 +156,7 @@ class _Writer:
         return _Listed(keys, choices, files)
 
     def _load_pages_of_all(self) -> dict[str, Any]:
-        """The data of pages about several runs. One that needs a choice, such as a comparison, is left out."""
+        """The data of pages about several runs, without those that cannot be read."""
         loaded: dict[str, Any] = {}
         for name, page in self._of_all.items():
             with contextlib.suppress(HoldfastError):
@@ -152,8 +171,9 @@ class _Writer:
             if part != SAMPLES:
                 self._write_page(f"{place.folder}/{part or 'index'}.html", page, names, links, ref)
         with self._sources.open(ref) as run:
-            status, cursor, uid = run.status(), run.index.cursor, run.uid
-        body = render_samples(ref, status, found.choices, found.files, place.per_file)
+            status, cursor, uid = run.shown_status(), run.index.cursor, run.uid
+            note = evaluation_note(evaluation_labels(run), run.evaluation_id(self._evaluation), ref.run_id)
+        body = render_samples(ref, status, found.choices, found.files, place.per_file, note)
         self._made.write(f"{place.folder}/{SAMPLES}.html", render_page(body, links).encode())
         if _SAMPLE in self._pages:
             self._write_samples(ref, found.keys, links)
@@ -189,7 +209,7 @@ class _Writer:
         last = 0
 
         def show(step: int | None) -> tuple[Any, Body]:
-            query = {"uid": ref.uid, "step": "" if step is None else str(step)}
+            query = {**self._query(ref), "step": "" if step is None else str(step)}
             found = page.load(PageRequest(self._sources, _names(ref, key), query))
             body = page.render(found, links)
             parts.append(str(body.content))
@@ -232,7 +252,7 @@ class _Writer:
 
     def _body(self, page: Page, names: dict[str, str], links: BundleLinks, ref: RunRef | None) -> Body:
         """A page; one that cannot be read says why."""
-        query = {"uid": ref.uid} if ref is not None and ref.uid else {}
+        query = self._query(ref) if ref is not None else {}
         try:
             return page.render(page.load(PageRequest(self._sources, names, query)), links)
         except HoldfastError as error:

@@ -30,7 +30,8 @@ from holdfast.view.pages.compare_data import (
     run_of,
     sample_name,
 )
-from holdfast.view.sources import RunRef
+from holdfast.view.pages.evaluations import evaluation_choice, without_option
+from holdfast.view.sources import RunRef, RunStatus
 
 _WORDS = {"higher": "higher", "lower": "lower", "other": "other label", "equal": "equal"}
 _RIGHT_OR_WRONG = {True: "right", False: "wrong"}
@@ -64,14 +65,24 @@ def render(found: CompareView, links: Links) -> Body:
     parts: list[Child] = [
         h("h1", "Compare runs" if len(refs) != 1 else "Compare the models of this run"),
         _runs(found, links),
+        None if links.is_static else _evaluations(found, links),
         _chooser(found, links),
         _results(found, links),
     ]
     content = h("div", parts, id="compare", data_live=_seconds(found))
     if len(refs) == 1:
         run = found.runs[0]
-        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", (run.status, ""), run.durability)
+        status = RunStatus(run.status, "", run.failed, run.planned)
+        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", status, run.durability)
     return Body(title, content, part="compare")
+
+
+def _evaluations(found: CompareView, links: Links) -> Markup | None:
+    """The evaluations of a run whose models are compared."""
+    if not found.evaluations:
+        return None
+    ref = found.runs[0].ref
+    return evaluation_choice(found.evaluations, found.shown, lambda each: links.run(ref, "compare", evaluation=each))
 
 
 def _seconds(found: CompareView) -> str:
@@ -89,7 +100,7 @@ def _runs(found: CompareView, links: Links) -> Markup | None:
             "li",
             h("a", f"{run.ref.experiment} / {run.ref.run_id}", href=links.run(run.ref)),
             " ",
-            badge(run.status),
+            badge(run.status, "", run.failed, run.planned),
             f" as of record {run.ref.at:,}" if run.ref.at is not None else None,
         )
         for run in found.runs
@@ -135,7 +146,7 @@ def _results(found: CompareView, links: Links) -> Iterator[Child]:
     for sentence in found.sentences:
         yield h("p", _sentence(sentence), class_="sentence")
     for warning in found.result.warnings:
-        yield h("p", warning, class_="warning")
+        yield h("p", without_option(warning), class_="warning")
     yield _table(found, links)
     comparisons = found.result.comparisons
     several = len({common_model(each) for each in comparisons} - {""}) > 1

@@ -12,6 +12,7 @@ from holdfast.view.computations import Computed, Job, JobRun
 from holdfast.view.diff import DiffPart, word_diff
 from holdfast.view.links import parse_run_name
 from holdfast.view.page import PageRequest
+from holdfast.view.pages.evaluations import evaluation_labels
 from holdfast.view.sources import Durability, RunRef, Sources, ViewedRun
 
 _RUNS_MAX = 6
@@ -30,6 +31,8 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """The number of its last record."""
     is_live: bool = False
     durability: Durability | None = None
+    failed: int = 0
+    planned: int = 0
 
 
 class ChangeCounts(msgspec.Struct, frozen=True):
@@ -97,6 +100,10 @@ class CompareView(msgspec.Struct, frozen=True):
     """Runs that can be compared with the first."""
     evaluation: str = ""
     command: str = ""
+    evaluations: dict[str, str] = {}
+    """Of a run whose models are compared: what to call each, by id."""
+    shown: str = ""
+    """The id of the one that is compared."""
 
 
 def load(request: PageRequest) -> CompareView:
@@ -113,18 +120,20 @@ def load_models(request: PageRequest) -> CompareView:
 def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
     sources = request.sources
     runs, jobs, states, keys = list[ComparedRun](), list[JobRun](), list[Any](), 0
-    command = ""
+    command, evaluation, evaluations, shown = "", request.query.get("evaluation", ""), dict[str, str](), ""
     for ref in refs:
         with sources.open(ref) as run:
-            runs.append(ComparedRun(ref, run.status()[0], run.index.last_n, run.is_live, run.durability()))
+            (status, _, *counts), last = run.shown_status(), run.index.last_n
+            runs.append(ComparedRun(ref, status, last, run.is_live, run.durability(), *counts))
             jobs.append(JobRun(run.place, ref.at))
             states.append((run.uid, run.index.last_n))
             keys += run.planned_count()
             command = command or run.place.command("compare", *(each.run_id for each in refs[1:]))
+            if "run" in request.path:
+                evaluations, shown = evaluation_labels(run), evaluation or run.index.story.evaluation
     others = _others(sources, refs)
     if not refs or ("run" not in request.path and len(refs) < 2):
         return CompareView(runs, is_computing=False, is_current=True, others=others)
-    evaluation = request.query.get("evaluation", "")
     found = request.compute(Job("compare", tuple(jobs), evaluation), tuple(states), keys)
     view = CompareView(
         runs,
@@ -133,6 +142,8 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
         others=others,
         evaluation=evaluation,
         command=command,
+        evaluations=evaluations,
+        shown=shown,
     )
     if found.computed is None:
         return view

@@ -12,13 +12,24 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.printable import clean
-from holdfast.report import CellReport, Example, RunReport, shortened, without_scorer_name
+from holdfast.records import parse_key
+from holdfast.report import (
+    CellReport,
+    Example,
+    Question,
+    QuestionReader,
+    RunReport,
+    readable_input,
+    shortened,
+    without_scorer_name,
+)
 from holdfast.score import KINDS
 from holdfast.view.layout import table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.table import FAILURES, CauseCount, TableProgress, count_causes, is_damage
 
 _CAUSES_MAX = 20
@@ -26,6 +37,9 @@ _CAUSES_MAX = 20
 _WHOLE_MAX = 10
 """Causes whose example is read in full. Each costs reading a page of the index."""
 _TEXT_MAX = 2000
+_QUESTION_MAX = 300
+_SEARCHED_MAX = 100_000
+"""Samples of a plan that is searched for the questions of examples."""
 _LINES_MAX = 25
 _MARKS = {
     "filtered": "the provider filtered the answer",
@@ -53,6 +67,8 @@ class Cause(msgspec.Struct, frozen=True):
     """Of an example."""
     text: str = ""
     """What the example says."""
+    question: str = ""
+    """The beginning of the example's question."""
     cells: list[CellCount] = []
 
 
@@ -76,15 +92,22 @@ class ErrorList(msgspec.Struct, frozen=True):
     unlooked: int
     """Answers that the current anomaly checks have not seen."""
     progress: TableProgress
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
+    evaluation: str = ""
+    """The id of the evaluation whose scorers are shown."""
+    evaluations: dict[str, str] = {}
+    """What to call each, by id."""
+    other: str = ""
+    """The same id, if it is not the current one: links keep it."""
 
 
 def load(request: PageRequest) -> ErrorList:
     with request.sources.open(request.run) as run:
-        progress, of_samples, of_scorers = _causes(request, run)
-        report = run.report()
+        other = run.find_evaluation(request.query.get("evaluation", ""))
+        progress, of_samples, of_scorers = _causes(request, run, other)
+        report = run.report(other)
         groups = [
             _failed(run, report, of_samples.get("failed", [])),
             _unfinished(run, of_samples.get("unfinished", [])),
@@ -98,22 +121,25 @@ def load(request: PageRequest) -> ErrorList:
         ]
         return ErrorList(
             request.run,
-            [group for group in groups if group is not None and group.count],
+            _with_questions(run, [group for group in groups if group.count]),
             [*report.damage, *lost],
             report.unlooked,
             progress,
-            run.status(),
+            run.shown_status(),
             run.durability(),
             run.is_live,
+            report.evaluation,
+            evaluation_labels(run),
+            other,
         )
 
 
 _Causes = dict[str, list[CauseCount]]
 
 
-def _causes(request: PageRequest, run: ViewedRun) -> tuple[TableProgress, _Causes, _Causes]:
+def _causes(request: PageRequest, run: ViewedRun, evaluation: str) -> tuple[TableProgress, _Causes, _Causes]:
     """Causes from the list of samples; none if it cannot be read, because this page has its counts from the report."""
-    sample_table, planned = request.sources.tables.of(run), run.index.story.planned
+    sample_table, planned = request.sources.tables.of(run, evaluation), run.index.story.planned
     if run.damage and run.damage_report.plan:
         return TableProgress(0, planned, building=False), {}, {}
     try:
@@ -158,7 +184,7 @@ def _by_kind(cells: Iterable[CellReport], choose: Callable[[CellReport], _Counts
 def _of_kind(title: str, kind: _Kind, query: dict[str, str], message: str = "") -> Cause:
     example = kind.example
     key, text = ("", "") if example is None else (example.key, example.message)
-    return Cause(title, message, kind.count, query, key, _screen(text), kind.cells)
+    return Cause(title, message, kind.count, query, key, _screen(text), cells=kind.cells)
 
 
 def _failed(run: ViewedRun, report: RunReport, causes: Sequence[CauseCount]) -> ErrorGroup:
@@ -189,7 +215,7 @@ def _scorers(run: ViewedRun, report: RunReport, causes: _Causes) -> Iterator[Err
         query = {"scorer": scorer, "score": "failed"}
         known = causes.get(scorer, [])
         if sum(each.count for each in known) == kind.count:
-            group = _from_table(run, name, title, known, query)
+            group = _from_table(run, name, title, known, query, report.evaluation)
             keyed = [msgspec.structs.replace(each, title=scorer) for each in group.causes]
             yield msgspec.structs.replace(group, causes=keyed)
         else:
@@ -197,25 +223,53 @@ def _scorers(run: ViewedRun, report: RunReport, causes: _Causes) -> Iterator[Err
 
 
 def _from_table(
-    run: ViewedRun, name: str, title: str, causes: Sequence[CauseCount], query: dict[str, str]
+    run: ViewedRun, name: str, title: str, causes: Sequence[CauseCount], query: dict[str, str], evaluation: str = ""
 ) -> ErrorGroup:
+    """`evaluation`: for failures of a scorer."""
     found = []
+    firsts = [each.first for each in causes[:_WHOLE_MAX]]
+    asked = QuestionReader(run.place.folder, run.index.story.spec).at(run.index.story.cells, firsts)
     for number, each in enumerate(causes[:_CAUSES_MAX]):
-        key, text = _example(run, each, query.get("scorer", "")) if number < _WHOLE_MAX else ("", "")
-        found.append(Cause(each.kind, each.message, each.count, {**query, "cause": each.id}, key, _screen(text)))
+        key, text = _example(run, each, query.get("scorer", ""), evaluation) if number < _WHOLE_MAX else ("", "")
+        question = _excerpt(asked[each.first]) if key and each.first in asked else ""
+        named = {**query, "cause": each.id}
+        found.append(Cause(each.kind, each.message, each.count, named, key, _screen(text), question))
     others = sum(each.count for each in causes[_CAUSES_MAX:])
     return ErrorGroup(name, title, sum(each.count for each in causes), found, others)
 
 
-def _example(run: ViewedRun, cause: CauseCount, scorer: str) -> tuple[str, str]:
+def _example(run: ViewedRun, cause: CauseCount, scorer: str, evaluation: str) -> tuple[str, str]:
     """The key of the first sample with a cause, and its whole message."""
     row = run.index.row(cause.first)
     if row is None:
         return "", ""
     if not scorer:
         return row.key, row.message
-    scores = run.index.scores(run.index.story.evaluation, cause.first, 1)
+    scores = run.index.scores(evaluation, cause.first, 1)
     return row.key, next((without_scorer_name(scorer, each.failure) for each in scores if each.scorer == scorer), "")
+
+
+def _with_questions(run: ViewedRun, groups: list[ErrorGroup]) -> list[ErrorGroup]:
+    """With the questions of examples whose place in the plan is not known. A large plan is not searched for them."""
+    story = run.index.story
+    keys = [parse_key(each.key) for group in groups for each in group.causes if each.key and not each.question]
+    if not keys or story.planned > _SEARCHED_MAX:
+        return groups
+    reader, asked = QuestionReader(run.place.folder, story.spec), dict[tuple[str, str], str]()
+    for task in {key.task for key in keys}:
+        found = reader.find(story.cells, task, {key.sample_id for key in keys if key.task == task})
+        asked |= {(task, sample): _excerpt(question) for sample, question in found.items()}
+
+    def fill(cause: Cause) -> Cause:
+        key = parse_key(cause.key) if cause.key and not cause.question else None
+        question = asked.get((key.task, key.sample_id), "") if key is not None else cause.question
+        return msgspec.structs.replace(cause, question=question)
+
+    return [msgspec.structs.replace(group, causes=[fill(each) for each in group.causes]) for group in groups]
+
+
+def _excerpt(question: Question) -> str:
+    return clean(" ".join(shortened(readable_input(question), _QUESTION_MAX).split()))
 
 
 def _missing(report: RunReport) -> ErrorGroup:
@@ -254,6 +308,11 @@ def render(found: ErrorList, links: Links) -> Body:
     groups = [h("section", _group(found, links, each), id=each.name) for each in found.groups]
     parts = [
         h("h1", "Errors"),
+        evaluation_note(found.evaluations, found.evaluation, found.ref.run_id)
+        if links.is_static
+        else evaluation_choice(
+            found.evaluations, found.evaluation, lambda each: links.run(found.ref, "errors", evaluation=each)
+        ),
         [h("p", sentence, class_="problem", role="alert") for sentence in found.damage],
         h("section", _overview(found), id="overview", data_live=True),
         h("div", groups, id="groups", data_live=True),  # one region: groups come and go while the run is live
@@ -295,7 +354,8 @@ def _group(found: ErrorList, links: Links, group: ErrorGroup) -> Iterator[Child]
 
 def _cause(found: ErrorList, links: Links, cause: Cause, name: str) -> Iterator[Child]:
     count = "1 sample" if cause.count == 1 else f"{cause.count:,} samples"
-    address = links.run(found.ref, "samples", **cause.query)
+    query = {**cause.query, "evaluation": found.other}
+    address = links.run(found.ref, "samples", **query)
     yield h("h3", cause.title, f": {cause.message}" if cause.message else "")
     yield h("p", h("a", count, href=address, class_="count"))
     if len(cause.cells) > 1:
@@ -309,7 +369,7 @@ def _cause(found: ErrorList, links: Links, cause: Cause, name: str) -> Iterator[
                     h(
                         "a",
                         f"{each.count:,}",
-                        href=links.run(found.ref, "samples", **cause.query, task=each.task, model=each.model),
+                        href=links.run(found.ref, "samples", **query, task=each.task, model=each.model),
                     ),
                     class_="number",
                 ),
@@ -319,6 +379,9 @@ def _cause(found: ErrorList, links: Links, cause: Cause, name: str) -> Iterator[
         cells = table(["task", "model", "count"], rows)
         yield h("details", h("summary", f"in {len(cause.cells):,} cells"), cells, id=f"cells-{name}")
     if cause.key:
-        yield h("p", "For example ", h("a", cause.key, href=links.sample(found.ref, cause.key)), class_="quiet")
+        sample = links.sample(found.ref, cause.key, evaluation=found.other)
+        yield h("p", "For example ", h("a", cause.key, href=sample), class_="quiet")
+    if cause.question:
+        yield h("p", h("span", "Question: ", class_="quiet"), cause.question)
     if cause.text:
         yield h("pre", cause.text)

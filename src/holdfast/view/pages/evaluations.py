@@ -1,9 +1,12 @@
 """The evaluations of a run: what pages call them, and links to choose one."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.view.markup import Markup, h
 from holdfast.view.sources import ViewedRun
+
+_ADVICE = "; for another, add --evaluation"
 
 
 def evaluation_labels(run: ViewedRun) -> dict[str, str]:
@@ -27,6 +30,25 @@ def evaluation_choice(
     items = list(_items(labels, shown, address, notes or {}))
     title = h("span", "Evaluations", class_="quiet")
     return h("nav", title, h("ul", items), class_="evaluations", aria_label="Evaluations")
+
+
+def evaluation_note(labels: Mapping[str, str], shown: str, run_id: str) -> Markup | None:
+    """For a static copy of a run with several evaluations: which one it shows, and how to copy another."""
+    if len(labels) < 2:
+        return None
+    others = ", ".join(f"{each} ({label})" for each, label in labels.items() if each != shown)
+    return h(
+        "p",
+        f"Scores of the evaluation {shown} ({labels.get(shown, '')}), one of {len(labels)}. To copy another, ",
+        h("code", f"holdfast view {shlex.quote(run_id)} --bundle DIR --evaluation ID"),
+        f" with one of: {others}.",
+        class_="quiet",
+    )
+
+
+def without_option(warning: str) -> str:
+    """A warning of `compare` without the option that it advises: a page has links instead."""
+    return warning.removesuffix(_ADVICE)
 
 
 def _items(

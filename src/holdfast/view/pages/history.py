@@ -58,6 +58,7 @@ class HistoryRun(msgspec.Struct, frozen=True):
     finished: int
     planned: int
     cost: str
+    failed: int = 0
 
 
 class HistoryView(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ def _run(each: ListedRun) -> HistoryRun:
         summary.finished,
         summary.planned,
         cost_text(summary.cost),
+        summary.failed,
     )
 
 
@@ -153,12 +155,11 @@ def _board(board: HistoryBoard, found: HistoryView, links: Links) -> Markup:
     )
     rows = [_row(number, board, found, links) for number in reversed(range(len(found.runs)))]
     columns = ["run", "started", "status", *(each.model for each in board.series), "samples", "cost"]
-    numbers = frozenset(columns) - {"run", "started", "status"}
     return h(
         "section",
         h("h2", f"{board.task}, {board.scorer}"),
         chart,
-        table(columns, [row for row in rows if row is not None], numbers=numbers),
+        table(columns, [row for row in rows if row is not None], numbers=range(3, len(columns))),
     )
 
 
@@ -185,7 +186,7 @@ def _row(number: int, board: HistoryBoard, found: HistoryView, links: Links) -> 
         "tr",
         h("td", h("a", run.ref.run_id, href=links.run(run.ref)), h("div", run.description, class_="quiet")),
         h("td", h("time", run.created[:16].replace("T", " "), datetime=run.created)),
-        h("td", badge(run.status)),
+        h("td", badge(run.status, "", run.failed, run.planned)),
         cells,
         h("td", f"{run.finished:,} / {run.planned:,}", class_="number"),
         h("td", run.cost, class_="number"),

@@ -19,6 +19,7 @@ from holdfast.view.layout import badge, table
 from holdfast.view.links import Links, parse_run_name, run_name
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.runs import age, choice
 from holdfast.view.sources import ListedRun, NotFoundError, RunRef
 
@@ -35,6 +36,8 @@ class Candidate(msgspec.Struct, frozen=True):
     created: str
     finished: int
     is_chosen: bool
+    failed: int = 0
+    planned: int = 0
 
 
 class LeaderboardView(msgspec.Struct, frozen=True):
@@ -113,7 +116,8 @@ def _is_rankable(each: ListedRun) -> bool:
 def _candidate(each: ListedRun, chosen: Sequence[RunRef]) -> Candidate:
     ref = _ref(each)
     is_chosen = any((one.experiment, one.run_id, one.uid) == (ref.experiment, ref.run_id, ref.uid) for one in chosen)
-    return Candidate(ref, each.summary.status, each.summary.created, each.summary.finished, is_chosen)
+    found = each.summary
+    return Candidate(ref, found.status, found.created, found.finished, is_chosen, found.failed, found.planned)
 
 
 def render(found: LeaderboardView, links: Links) -> Body:
@@ -139,7 +143,7 @@ def _choose(found: LeaderboardView, links: Links) -> Markup | None:
             "label",
             h("input", type="checkbox", name="run", value=run_name(each.ref), checked=each.is_chosen),
             f" {each.ref.run_id} ",
-            badge(each.status),
+            badge(each.status, "", each.failed, each.planned),
             h("span", f" {age(each.created)} ago, {each.finished:,} finished", class_="quiet"),
         )
         for each in found.candidates
@@ -163,7 +167,7 @@ def _boards(found: LeaderboardView, links: Links) -> Iterator[Child]:
             yield h("p", "Computing the ranks. This page shows them as soon as they are ready.", class_="computing")
         return
     for warning in found.result.warnings:
-        yield h("p", warning, class_="warning")
+        yield h("p", without_option(warning), class_="warning")
     for board in found.result.boards:
         yield _board(board, found, links)
     for note in describe_boards(found.result.boards):

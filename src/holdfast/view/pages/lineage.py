@@ -24,7 +24,7 @@ from holdfast.view.layout import badge, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import Durability, NotFoundError, RunRef, Sources, ViewedRun
+from holdfast.view.sources import Durability, NotFoundError, RunRef, RunStatus, Sources, ViewedRun
 from holdfast.view.travel import Stop, format_cursor, parse_cursor, ref_of, stops_of, travel_form
 
 _SAMPLES = 50
@@ -79,6 +79,7 @@ class LineageView(msgspec.Struct, frozen=True):
     durability: Durability
     live: bool
     chosen: LifeSamples | None = None
+    status: RunStatus = RunStatus()
 
 
 def load(request: PageRequest) -> LineageView:
@@ -88,21 +89,19 @@ def load(request: PageRequest) -> LineageView:
         report, uid, last = run.lineage(), run.uid, run.index.last_n
         stops = stops_of(run.index.lives, last)
         chosen = None if life is None else _samples(run, life, request.query.get("after", ""))
-        live, durability = run.is_live, run.durability()
+        live, durability, status = run.is_live, run.durability(), run.shown_status()
     forks, parent = _relatives(request.sources, ref, uid, report)
     forks = forks if ref.at is None else []  # those of a past state are not known
-    return LineageView(ref, report, forks, parent, stops, durability, live, chosen)
+    return LineageView(ref, report, forks, parent, stops, durability, live, chosen, status)
 
 
 def _relatives(sources: Sources, ref: RunRef, uid: str, report: LineageReport) -> tuple[list[RunRef], RunRef | None]:
     forks, parent, above = [], None, report.parent
-    for each in sources.list():
-        found = RunRef(each.summary.experiment, each.summary.run_id, each.uid)
-        of = each.summary.parent
+    for found, of in sources.list_parents():
         if of is not None and of.get("uid") == uid and found != ref:
             forks.append(found)
         is_named = above is not None and (found.experiment, found.run_id) == (above["experiment"], above["run_id"])
-        if is_named and above is not None and each.uid in ("", above.get("uid", "")):
+        if is_named and above is not None and found.uid in ("", above.get("uid", "")):
             parent = found
     return forks, parent
 
@@ -151,7 +150,7 @@ def render(found: LineageView, links: Links) -> Body:
         join(parts),
         found.ref,
         "lineage",
-        (report.status, report.reason),
+        found.status,
         found.durability,
         is_live=found.live and found.ref.at is None,
     )

@@ -10,7 +10,7 @@ from holdfast.view.layout import table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
 
 
@@ -34,7 +34,7 @@ class ProfileView(msgspec.Struct, frozen=True):
     stops: list[Stop]
     durability: Durability
     live: bool
-    reason: str = ""
+    status: RunStatus = RunStatus()
 
 
 def load(request: PageRequest) -> ProfileView:
@@ -43,7 +43,7 @@ def load(request: PageRequest) -> ProfileView:
         report = _report(run)
         stops = stops_of(run.index.lives, run.index.last_n)
         latency = distributions(run.index.profile)
-        return ProfileView(ref, report, latency, stops, run.durability(), run.is_live, run.status()[1])
+        return ProfileView(ref, report, latency, stops, run.durability(), run.is_live, run.shown_status())
 
 
 def _report(run: ViewedRun) -> ProfileReport:
@@ -83,7 +83,7 @@ def render(found: ProfileView, links: Links) -> Body:
         join(parts),
         found.ref,
         "profile",
-        (report.status, found.reason),
+        found.status,
         found.durability,
         is_live=found.live and found.ref.at is None,
     )

@@ -5,7 +5,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.report import CellReport, RunReport, ScorerReport, counted, format_interval, format_number
+from holdfast.report import (
+    CellReport,
+    RunReport,
+    ScorerReport,
+    count_of,
+    counted,
+    format_interval,
+    format_number,
+    status_text,
+)
 from holdfast.report.tables import (
     cost_sentences,
     duration,
@@ -26,10 +35,10 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
 
 _ADVICE = "to see whether"
@@ -54,7 +63,8 @@ class RunView(msgspec.Struct, frozen=True):
     """What to call each evaluation, by id."""
     latency: list[Distribution] = []
     processes: int = 0
-    """How many worked on the run."""
+    """How many worked on the run, as its lineage counts them."""
+    resumes: int = 0
     stops: list[Stop] = []
     """Records to travel to."""
     commands: list[str] = []
@@ -66,6 +76,7 @@ def load(request: PageRequest) -> RunView:
         report = run.report(evaluation)
         summary = run.summary_of(report)
         rate = samples_per_second(run, summary, report)
+        lineage = run.lineage()
         return RunView(
             ref,
             summary,
@@ -77,7 +88,8 @@ def load(request: PageRequest) -> RunView:
             run.evaluations(),
             evaluation_labels(run),
             distributions(run.index.profile),
-            len(run.index.lives),
+            len(lineage.lives),
+            lineage.resumes,
             stops_of(run.index.lives, run.index.last_n),
             list(_commands_of(run, summary)),
         )
@@ -124,7 +136,7 @@ def render(found: RunView, links: Links) -> Body:
         travel_form(found.ref, found.stops, links),
         h("details", h("summary", "Commands"), h("pre", "\n".join(found.commands)), id="commands"),
     ]
-    status = (summary.status, summary.reason)
+    status = RunStatus(summary.status, summary.reason, summary.failed, summary.planned)
     return Body(
         f"{summary.run_id}",
         join(parts),
@@ -144,7 +156,7 @@ def _live(name: str, children: Iterable[Child]) -> Markup:
 def _facts(found: RunView, links: Links) -> Markup:
     summary = found.summary
     pairs: list[tuple[str, Child]] = [
-        ("status", f"{summary.status}{f': {summary.reason}' if summary.reason else ''}"),
+        ("status", _status_text(summary)),
         ("progress", progress_bar(summary.finished, summary.failed, summary.planned)),
         (
             "samples",
@@ -162,9 +174,13 @@ def _facts(found: RunView, links: Links) -> Markup:
     return facts([(name, value) for name, value in pairs if name and value not in ("", [])])
 
 
+def _status_text(summary: RunSummary) -> str:
+    text = status_text(summary.status, summary.failed, summary.planned)
+    return f"{text}: {summary.reason}" if summary.reason else text
+
+
 def _processes(found: RunView) -> str:
-    resumes = len(found.summary.resumes)
-    return f"{found.processes:,}" + (f", {counted(resumes, 'resume')}" if resumes else "")
+    return f"{found.processes:,}" + (f", {counted(found.resumes, 'resume')}" if found.resumes else "")
 
 
 def _counted(found: RunView, links: Links, status: str) -> Markup:
@@ -177,7 +193,9 @@ def _counted(found: RunView, links: Links, status: str) -> Markup:
 def _results(found: RunView, links: Links) -> Iterator[Child]:
     report = found.report
     yield h("h2", "Results")
-    if not links.is_static:
+    if links.is_static:
+        yield evaluation_note(found.labels, report.evaluation, found.ref.run_id)
+    else:
         yield evaluation_choice(
             found.labels,
             report.evaluation,
@@ -260,7 +278,7 @@ def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Marku
             name,
             mean,
             format_interval(summary) if summary is not None else "",
-            f"{summary.n:,}" if summary is not None else "",
+            count_of(summary) if summary is not None else "",
             *(counts if not number else ["", "", ""]),
             link(cost_text(cell.cost), sort="-cost") if not number else "",
             link(latency, sort="-seconds") if not number else "",

@@ -118,7 +118,7 @@ def _row(each: ListedRun, links: Links, several: bool) -> Markup:
         h("a", f"{summary.experiment} / {summary.run_id}", href=links.run(ref)) if summary.run_id else summary.folder
     )
     cells: list[Child] = [
-        badge(summary.status, summary.reason),
+        badge(summary.status, summary.reason, summary.failed, summary.planned),
         join([name, h("div", summary.reason or summary.description, class_="quiet")]),
         progress_bar(summary.finished, summary.failed, summary.planned),
         f"{summary.finished:,} / {summary.planned:,}",

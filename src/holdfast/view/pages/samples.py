@@ -17,7 +17,7 @@ from holdfast.state import stored_reducing
 from holdfast.view.page import PageRequest, parse_number
 from holdfast.view.pages.evaluations import evaluation_labels
 from holdfast.view.pages.list_state import decode_list
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.table import (
     COLUMN_PREFIX,
     FAILURES,
@@ -103,7 +103,7 @@ class SampleList(msgspec.Struct, frozen=True):
     is_first: bool
     """Whether the page has no cursor."""
     choices: Choices
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
 
@@ -201,7 +201,7 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
             indexed,
             evaluation_labels(run),
         ),
-        run.status(),
+        run.shown_status(),
         run.durability(),
         run.is_live,
     )

@@ -10,7 +10,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.pages.lineage import change_item
-from holdfast.view.sources import Durability, RunRef
+from holdfast.view.sources import Durability, RunRef, RunStatus
 from holdfast.view.travel import ref_of
 
 _LINES_MAX = 3000
@@ -33,7 +33,7 @@ class SpecView(msgspec.Struct, frozen=True):
     """Everything that the page shows."""
 
     ref: RunRef
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     text: str
     """The spec in force, with the history as comments: the content of spec.yaml."""
@@ -45,7 +45,7 @@ def load(request: PageRequest) -> SpecView:
     ref = ref_of(request)
     with request.sources.open(ref) as run:
         versions, text = run.spec_versions(), run.spec_text()
-        status, durability = run.status(), run.durability()
+        status, durability = run.shown_status(), run.durability()
     found, before = list[SpecStep](), ""
     for each in versions:
         lines = _diff(before, each.text) if before else []

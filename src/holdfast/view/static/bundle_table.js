@@ -6,7 +6,6 @@
   const FAILED = "scorer failed";
   const [KEY, TASK, MODEL, ID, REPEAT, STATUS, KIND, SECONDS, TOKENS, COST, SCORES, QUESTION, TARGET, ANSWER, ANOMALIES,
     CAUSES, ATTEMPTS, ROW] = Array.from({ length: 18 }).keys();
-  const DEFAULT = "status,task,model,sample,scores,seconds,tokens,cost,question,answer";
   const frame = document.getElementById("bundle-samples");
   const form = document.getElementById("bundle-filters");
   const head = document.querySelector("#bundle-rows thead tr");
@@ -15,6 +14,7 @@
   const count = document.getElementById("bundle-count");
   const pager = document.getElementById("bundle-pager");
   const scorers = JSON.parse(frame.dataset.scorers);
+  const DEFAULT = frame.dataset.columns;
   const perFile = Number(frame.dataset.perFile);
   const rows = (await holdfast.unpack()).flat();
   const numbers = new Map(rows.map(function (row, number) { return [row, number]; }));

@@ -47,7 +47,8 @@
         continue;
       }
       rendered.set(region, found.outerHTML);
-      region.dataset.live = found.dataset.live;
+      if (found.dataset.live === undefined) delete region.dataset.live;  // it is complete
+      else region.dataset.live = found.dataset.live;
       const restore = remember(region);
       region.replaceChildren(...document.importNode(found, true).childNodes);
       restore();

@@ -23,11 +23,11 @@ from holdfast.view.layout import badge, facts, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
+from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.list_state import decode_list
 from holdfast.view.pages.sample.steps import StepFrame, attempt_block, time_range
 from holdfast.view.pages.samples import listed_neighbours
-from holdfast.view.sources import Durability, RunRef, ViewedRun
+from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.texts import (
     TextPlace,
     as_json,
@@ -45,9 +45,8 @@ from holdfast.view.timeline import (
     render_timeline,
     timeline_legend,
     unfinished_processes,
-    why_processes_ended,
 )
-from holdfast.view.transcript import StepWindow, load_transcript, open_reader
+from holdfast.view.transcript import StepWindow, load_transcript
 
 _LAST = 10**15
 
@@ -68,7 +67,7 @@ class SampleView(msgspec.Struct, frozen=True):
     """
 
     ref: RunRef
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
     story: KeyStory
@@ -98,8 +97,7 @@ def load(request: PageRequest) -> SampleView:
     step = _LAST if request.query.get("step") == "last" else request.number("step")
     with request.sources.open(request.run) as run:
         found = load_transcript(run, key, evaluation, step)
-        with open_reader(run) as reader:
-            ended = why_processes_ended(reader, found.records.resumed, unfinished_processes(found.records))
+        ended = _ends_of_processes(run) if unfinished_processes(found.records) else {}
         story = found.story
         listed = [each for attempt in story.attempts for each in attempt.steps]
         listed += [each for _, attempt in _judgings(story) for each in attempt.steps]
@@ -108,14 +106,14 @@ def load(request: PageRequest) -> SampleView:
         current = next((each.evaluation for each in story.scores if each.current), run.index.story.evaluation)
         return SampleView(
             ref=request.run,
-            status=run.status(),
+            status=run.shown_status(),
             durability=run.durability(),
             live=run.is_live,
             story=story,
             window=found.solving,
             judges=found.judging,
             timeline=make_timeline(found.records, ended, is_live=run.is_live),
-            records=sum(each not in found.records.resumed for each in found.positions),
+            records=found.records.count,
             neighbours=_neighbours(request, run, story),
             evaluation=current,
             evaluations=evaluation_labels(run),
@@ -125,6 +123,11 @@ def load(request: PageRequest) -> SampleView:
             files=file_sizes(size_of, story.row, story.input, story.target, [list(each) for each in texts]),
             damage=run.damage,
         )
+
+
+def _ends_of_processes(run: ViewedRun) -> dict[int, str]:
+    """Why each process ended, by its number; empty for those that recorded no end because they only scored."""
+    return {life.number: life.ended for life in run.lineage().lives}
 
 
 def _neighbours(request: PageRequest, run: ViewedRun, story: KeyStory) -> Neighbours:
@@ -166,7 +169,7 @@ def render(found: SampleView, links: Links) -> Body:
         h("section", _question(story, place), id="question"),
         h("section", _answer(story, place), id="answer", class_="pair", data_live=True),
         h("section", list(_scores(found, place)), id="scores", data_live=True),
-        _form(found, links.editing, links) if links.editing is not None and found.ref.at is None else None,
+        _hand_score(found, links.editing, links) if links.editing is not None and found.ref.at is None else None,
         h("section", list(_timeline(found, links)), id="timeline", data_live=True),
         h("section", list(_steps(found, place)), id="steps", data_live=True),
         h("section", list(_judges(found, place)), id="judges", data_live=True),
@@ -288,7 +291,9 @@ def _scores(found: SampleView, place: TextPlace) -> Iterator[Child]:
     current = [each for each in story.scores if each.current]
     earlier = [each for each in story.scores if not each.current]
     columns = ["scorer", "value", "reason", "by", "record"]
-    if not place.links.is_static:
+    if place.links.is_static:
+        yield evaluation_note(found.evaluations, found.evaluation, found.ref.run_id)
+    else:
         yield evaluation_choice(found.evaluations, found.evaluation, partial(_with_evaluation, found, place.links))
     if current:
         yield table(columns, [_score_row(each, place) for each in current])
@@ -332,8 +337,14 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     return h("tr", [h("td", cell, class_="text" if number == 2 else None) for number, cell in enumerate(cells)])
 
 
+def _hand_score(found: SampleView, editing: Editing, links: Links) -> Markup:
+    """The place of the form. It is a live region only until it has the form: what a person types is never replaced."""
+    form = _form(found, editing, links)
+    return h("section", form, id="hand-score", data_live=form is None)
+
+
 def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
-    """Set a score by hand. Outside of live regions: what a person types is never replaced."""
+    """Set a score by hand."""
     story = found.story
     scorers = list(dict.fromkeys(each.scorer for each in story.scores if each.current))
     if story.answer is None or not scorers:

@@ -13,7 +13,7 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import Durability, NotFoundError, RunRef, ViewedRun
+from holdfast.view.sources import Durability, NotFoundError, RunRef, RunStatus, ViewedRun
 from holdfast.view.texts import CUT_CHARACTERS, as_json
 from holdfast.view.transcript import find_key, open_reader, read_outline
 
@@ -31,13 +31,13 @@ class KeyFrame(msgspec.Struct, frozen=True):
 
     ref: RunRef
     key: str
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
 
     @classmethod
     def of(cls, run: ViewedRun, ref: RunRef, key: str) -> "KeyFrame":
-        return cls(ref, key, run.status(), run.durability(), run.is_live)
+        return cls(ref, key, run.shown_status(), run.durability(), run.is_live)
 
     def body(self, title: str, content: Markup) -> Body:
         return Body(

@@ -18,7 +18,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.pages.sample.page import score_badge
-from holdfast.view.sources import Durability, NotFoundError, RunRef, ViewedRun
+from holdfast.view.sources import Durability, NotFoundError, RunRef, RunStatus, ViewedRun
 from holdfast.view.texts import TextPlace, content_blocks, file_sizes, text_block, value_block
 from holdfast.view.transcript import open_reader
 
@@ -56,7 +56,7 @@ class RepeatsView(msgspec.Struct, frozen=True):
     ref: RunRef
     key: str
     """The first repeat of the model that the address names."""
-    status: tuple[str, str]
+    status: RunStatus
     durability: Durability
     live: bool
     input: Any
@@ -93,7 +93,7 @@ def load(request: PageRequest) -> RepeatsView:
         return RepeatsView(
             ref=request.run,
             key=key,
-            status=run.status(),
+            status=run.shown_status(),
             durability=run.durability(),
             live=run.is_live,
             input=asked.input,

@@ -97,7 +97,7 @@ def _blocks(steps: Sequence[StepStory], frame: StepFrame) -> Iterator[Markup]:
         if step.process > process:
             at = frame.resumes[step.process - 2][:19].replace("T", " ")
             yield h(
-                "p", f"Process {step.process} resumed at {at}. Everything above was recorded before.", class_="resumed"
+                "p", f"Process {step.process} began at {at}. Everything above was recorded before.", class_="resumed"
             )
             process = step.process
         yield step_block(step, results, frame)

@@ -248,5 +248,7 @@ class DriftCheck:
             if line.k in names
         }
         for key in names - found.keys():
-            raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
+            raise UsageError(
+                f"{self._place.run_id} has no key {key!r}; list keys with: {self._place.command('export')}"
+            )
         return found

@@ -172,8 +172,8 @@ class Endpoint:
         if isinstance(error, ProxyError):
             self.fail("auth" if error.status == 407 else "connection", str(error), error.status)
         # The system's short words: asyncio adds the address, which the failure has already.
-        known = isinstance(error, ConnectionError) and error.errno
-        why = os.strerror(error.errno).lower() if known else describe_error(error)
+        errno = error.errno if isinstance(error, ConnectionError) else None
+        why = os.strerror(errno).lower() if errno else describe_error(error)
         self.fail("connection", f"the connection failed ({why})")
 
     def _advice(self, kind: Kind, status: int | None) -> str:

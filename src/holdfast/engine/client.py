@@ -219,13 +219,11 @@ class ModelClient:
         await asyncio.get_running_loop().create_future()  # until the engine cancels the sample
         raise AssertionError("unreachable")
 
-    def close_to_requests(self, error: ModelError, why: str = "") -> None:
-        """Send no more requests. Those that wait are released, and find the client closed. `why`: what to log instead
-        of the error, if its cause was logged before.
-        """
+    def close_to_requests(self, error: ModelError) -> None:
+        """Send no more requests. Those that wait are released, and find the client closed."""
         if self.closed is None:
             self.closed = error
-            self._tell("model.stopped", f"no more requests are sent to model {self.name}: {why or error}")
+            self._tell("model.stopped", f"no more requests are sent to model {self.name}: {error}")
             self.turns.release()
 
     def report_breaker(self, error: ModelError | None = None) -> None:
@@ -328,7 +326,7 @@ class PacedRequest:
             waited = f"no answer for {breaker.open_seconds(now):.0f} s"
             if not breaker.has_contact:
                 waited += " and none before in this run (first_contact_seconds)"
-            client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"), waited)
+            client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"))
         if client.note_refusal(error, self._cell, self._call.sample) or client.closed is not None:
             await client.stop_cell(client.closed or error, self._cell, self._tries)
         if breaker.is_open and policy.breaks:

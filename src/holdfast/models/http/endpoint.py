@@ -171,10 +171,7 @@ class Endpoint:
             self.fail("malformed", str(error))
         if isinstance(error, ProxyError):
             self.fail("auth" if error.status == 407 else "connection", str(error), error.status)
-        # The system's short words: asyncio adds the address, which the failure has already.
-        errno = error.errno if isinstance(error, ConnectionError) else None
-        why = os.strerror(errno).lower() if errno else describe_error(error)
-        self.fail("connection", f"the connection failed ({why})")
+        self.fail("connection", f"the connection failed ({describe_error(error)})")
 
     def _advice(self, kind: Kind, status: int | None) -> str:
         if self.proxy is not None and status == 407:

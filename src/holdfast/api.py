@@ -18,7 +18,6 @@ import msgspec
 
 from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
-from holdfast.records import Row
 from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
 from holdfast.runs import (
     GateOptions,
@@ -86,7 +85,7 @@ class Task:
     def __init__(
         self,
         name: str,
-        data: "str | os.PathLike[str] | Iterable[Row] | Any | None" = None,
+        data: "str | os.PathLike[str] | Iterable[Any] | None" = None,
         prompt: str | Sequence[str] | Mapping[str, str] = "",
         *,
         solver: str | dict[str, Any] | Solve = "chat",

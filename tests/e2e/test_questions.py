@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ def test_a_comparison_shows_the_question_above_both_answers(folder: Path) -> Non
     assert found["changed"][0]["prompt"] == "Compute 1 + 1 <?>"
 
 
-def test_the_question_comes_from_the_run_that_records_it(folder: Path) -> None:
+def test_the_question_comes_from_the_run_that_records_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "own", raising=False)
     (folder / "own.py").write_text(OWN.replace('return "4"', 'return "2"'))
     spec = json.loads((folder / "eval.json").read_text())
     (folder / "second.json").write_text(json.dumps({**spec, "record_data": True}))

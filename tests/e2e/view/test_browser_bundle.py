@@ -179,7 +179,7 @@ def test_links_from_other_pages_choose_samples(browser: Browser, home: str) -> N
     with browser.watch(home) as watched:
         page = watched.page
         watched.open("/runs/sums-one/index.html")
-        page.click("text=14 failed")
+        page.click("a >> text=14 failed")
         wait_for_count(page, "14 of 260")
         page.go_back()
         page.click("#failures td a >> text=sums/small/s0007/1")

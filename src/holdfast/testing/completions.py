@@ -83,7 +83,7 @@ class CompletionServer(ChatServer):
         }
 
     def events(self, reply: ServerAnswer) -> Iterator[bytes]:
-        raise NotImplementedError("`read` refuses streams")
+        raise AssertionError("unreachable: `read` refuses streams")
 
 
 def _echoed(tokens: list[PromptToken]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Forgery:
             (1, ("resume", RUN)),
             (0, ("note", RUN, "a text")),
             (0, ("tag", RUN, "a-tag")),
-            (0, ("score", RUN, "--set", KEY, "numeric=true", "--reason", "seen")),
+            (0, ("score", RUN, "--set", KEY, "numeric=true", "--reason", "seen", "--by", "me")),
             (1, ("extend", RUN, "--set", "tasks.sums.repeats=2")),
         ):
             done = call(*command, cwd=place)

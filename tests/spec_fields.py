@@ -21,7 +21,7 @@ from tests.e2e.commands import sums, write_rows
 Mapping = dict[str, Any]
 Place = tuple[str | int, ...]
 ROLE = "judge"
-REMOTE = ("sha256", "hub", "config", "split", "revision")
+REMOTE = ("sha256", "hub", "config", "split", "revision", "convert")
 _WORDS = re.compile(r"\^\(([\w|-]+)\)\$")
 _NAMED = {"models": "arith", "tasks": "sums"}
 """What the first entries of the full spec are called: a difference names them so."""
@@ -68,15 +68,15 @@ def leaves(kind: type[msgspec.Struct] = Spec, place: Place = ()) -> Iterator[Lea
 
 
 def local_leaves() -> list[Leaf]:
-    """Without the fields that only data from the network have: the full spec has files."""
-    return [leaf for leaf in leaves() if leaf.owner is not Dataset or leaf.name not in REMOTE]
+    """Without the fields that only data from the network and of benchmarks have: the full spec has files."""
+    return [leaf for leaf in leaves() if leaf.owner not in (Dataset, Fewshot) or leaf.name not in REMOTE]
 
 
 def full_spec(folder: Path) -> Mapping:
     """Every kind of part occurs in it, so that every leaf can be reached; its data lie in the folder."""
     for name, count in (("sums", 3), ("shots", 4)):
         for copied in (name, f"{name}-copy"):
-            write_rows(folder / f"{copied}.jsonl", sums(count))
+            write_rows(folder / f"{copied}.jsonl", [{**row, "kind": "sum"} for row in sums(count)])
     model = {
         "provider": "mock",
         "options": {"reply": "8"},
@@ -107,6 +107,7 @@ def full_spec(folder: Path) -> Mapping:
                 "solver": {"chat": {"role": ROLE}},  # a role that no solver uses belongs to scores alone
                 "scorers": ["numeric"],
                 "sandbox": {"seconds": 30.0},
+                "benchmark": {"name": "of-another-package"},
             }
         ],
     }
@@ -220,12 +221,14 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Dataset, "input"): lambda _: "answer",
     (Dataset, "target"): lambda _: "question",
     (Dataset, "group"): lambda _: "answer",
-    (Dataset, "columns"): lambda _: ["id", "question", "answer"],
+    (Dataset, "columns"): lambda _: ["id", "question", "answer", "kind"],
     (Dataset, "where"): lambda _: "answer != '0'",
     (Shuffle, "by"): lambda _: "answer",
     (Stratified, "n"): lambda _: 2,
     (Stratified, "by"): lambda _: "question",
     (Fewshot, "path"): _copied,
+    (Fewshot, "by"): lambda _: "kind",
+    (Fewshot, "answer"): lambda _: "It is {answer}",
     (Sandbox, "files"): lambda _: {"question.txt": "question"},
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
     (Task, "solver"): lambda _: "holdfast.solve.registry:chat",

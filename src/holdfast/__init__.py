@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from holdfast.api import (
         Run,
         Task,
+        benchmark,
         compare,
         compare_async,
         gate,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Run": "holdfast.api",
     "Task": "holdfast.api",
+    "benchmark": "holdfast.api",
     "compare": "holdfast.api",
     "compare_async": "holdfast.api",
     "gate": "holdfast.api",
@@ -71,6 +73,7 @@ __all__ = [
     "Task",
     "ToolFailedError",
     "__version__",
+    "benchmark",
     "compare",
     "compare_async",
     "gate",

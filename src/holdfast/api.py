@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
+from holdfast.plan import expand_benchmarks, is_benchmark_name, mark_changes
 from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
 from holdfast.runs import (
     GateOptions,
@@ -52,6 +53,7 @@ from holdfast.spec import Selection, base_of, build_spec, read_spec, select
 __all__ = [
     "Run",
     "Task",
+    "benchmark",
     "compare",
     "compare_async",
     "gate",
@@ -97,17 +99,30 @@ class Task:
         self.rows = None if data is None or path else rows_of_object(data)
         self.solver = solver if callable(solver) else None
         self.scorers = [scorers] if callable(scorers) or isinstance(scorers, str | dict) else list(scorers)
-        self.fields = {**fields, "name": name, "prompt": prompt}
+        self.fields = {**fields, "name": name}
+        is_benchmark = "benchmark" in fields  # it provides what is not given here
+        if prompt or not is_benchmark:
+            self.fields["prompt"] = prompt
         if path:
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": path}
-        if not callable(solver):
+        if not callable(solver) and (solver != "chat" or not is_benchmark):
             self.fields["solver"] = solver
-        if all(_is_storable(scorer) for scorer in self.scorers):
+        if (self.scorers or not is_benchmark) and all(_is_storable(scorer) for scorer in self.scorers):
             self.fields["scorers"] = self.scorers
 
 
+def benchmark(name: str, /, *, subset: str | Sequence[str] = (), **changes: Any) -> Task:
+    """A benchmark as a task, to run it: `holdfast.run(holdfast.benchmark("mmlu", subset="anatomy"), models=[…])`.
+
+    `changes` are fields of a task in a spec, such as `fewshot={"n": 5}`; reports show what was changed.
+    `holdfast benchmarks` lists the names.
+    """
+    named = {"subset": [subset] if isinstance(subset, str) else list(subset)} if subset else {}
+    return Task(changes.pop("name", name), **{"benchmark": name, **named, **changes})
+
+
 async def run_async(
-    what: Task | Sequence[Task] | str | None = None,
+    what: Task | Sequence[Task | str] | str | None = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
     tasks: "Sequence[str | Task] | Task" = (),
@@ -116,7 +131,8 @@ async def run_async(
     quiet: bool = False,
     **fields: Any,
 ) -> Run:
-    """Run tasks on models, or the spec in a file, and return the run. With the `id` of an earlier run, resume it.
+    """Run tasks on models, a benchmark by its name, or the spec in a file, and return the run. With the `id` of an
+    earlier run, resume it.
 
     To run a part: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, with a spec
     file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows progress unless
@@ -131,7 +147,7 @@ async def run_async(
 
 
 def run(
-    what: Task | Sequence[Task] | str | None = None,
+    what: Task | Sequence[Task | str] | str | None = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
     tasks: "Sequence[str | Task] | Task" = (),
@@ -357,24 +373,24 @@ def _is_storable(entry: ScorerEntry) -> bool:
 
 
 def _resolve_arguments(
-    what: Task | Sequence[Task] | str | None,
+    what: Task | Sequence[Task | str] | str | None,
     models: Sequence[str | dict[str, Any]],
     tasks: Sequence[str | Task] | Task,
     fields: dict[str, Any],
 ) -> Given:
     if isinstance(models, str | dict):
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
-    what, names = _split_tasks(what, tasks)
-    if isinstance(what, str):
+    found, names = _split_tasks(what, tasks)
+    if isinstance(found, str):
         chosen = [model for model in models if isinstance(model, str)]
         if len(chosen) < len(models):
             raise SpecError(
                 "a spec file has its own models: name those that you want, models=['local'], or leave it out"
             )
-        return _load_file(what, Selection(tasks=names, models=chosen), fields)
-    raw = {**fields, "tasks": [task.fields for task in what], "models": list(models)}
-    spec = select(build_spec(raw, "run()"), Selection(tasks=names))
-    named = {task.name: task for task in what}
+        return _load_file(found, Selection(tasks=names, models=chosen), fields)
+    raw = {**fields, "tasks": [task.fields for task in found], "models": list(models)}
+    spec = select(mark_changes(build_spec(expand_benchmarks(raw), "run()")), Selection(tasks=names))
+    named = {task.name: task for task in found}
     # a task with several prompts becomes one task per variant in the spec; all of them share one `Task` object
     origins = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
     return Given(
@@ -386,7 +402,7 @@ def _resolve_arguments(
 
 
 def _split_tasks(
-    what: Task | Sequence[Task] | str | None, tasks: Sequence[str | Task] | Task
+    what: Task | Sequence[Task | str] | str | None, tasks: Sequence[str | Task] | Task
 ) -> tuple[str | list[Task], list[str]]:
     """Return what to run and the names of the tasks to select. `Task` objects may also be passed as `tasks=[task]`."""
     entries = [tasks] if isinstance(tasks, str | Task) else list(tasks)
@@ -398,9 +414,12 @@ def _split_tasks(
         raise SpecError("tasks=… takes names where a spec or tasks are given first; pass tasks in one place")
     if what is None:
         return objects, names
-    if isinstance(what, Sequence) and not isinstance(what, str) and any(isinstance(each, str) for each in what):
+    if isinstance(what, str) and not is_benchmark_name(what):
+        return what, names
+    what = [what] if isinstance(what, str | Task) else what
+    if any(isinstance(each, str) and not is_benchmark_name(each) for each in what):
         raise SpecError("run one spec at a time: runs = [holdfast.run(path) for path in paths]")
-    return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
+    return [benchmark(each) if isinstance(each, str) else each for each in what], names
 
 
 def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:

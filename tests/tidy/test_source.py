@@ -32,6 +32,7 @@ PUBLIC = [
     "Task",
     "ToolFailedError",
     "__version__",
+    "benchmark",
     "compare",
     "compare_async",
     "gate",

@@ -15,10 +15,12 @@ import msgspec
 
 from holdfast.datasets import is_url
 from holdfast.errors import SpecError, UsageError
+from holdfast.plan import expand_benchmarks, find_benchmark, mark_changes
 from holdfast.runs import Given, find_modules_beside
 from holdfast.spec import PROVIDERS, Selection, build_spec, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
+BENCHMARKS = "benchmarks"
 _OPTIONS = (
     (r"models\[\d+\]\.base_url", "--base-url"),
     (r"models\[\d+\]\.params\.(\w+)", r"--param \1"),
@@ -65,20 +67,43 @@ class AdHoc(msgspec.Struct, frozen=True):
                 raise UsageError(f"{option} is for a run without a spec; with {path}, write --set {field}=…")
 
 
-def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
-    """Build the spec from the options."""
-    _refuse_missing(options)
+def build_given(options: AdHoc, sets: Sequence[str], part: Selection, benchmarks: Sequence[str] = ()) -> Given:
+    """Build the spec from the options: of the benchmarks, or of the data that they name."""
+    if benchmarks:
+        for name in benchmarks:
+            find_benchmark(name)
+        _refuse_beside_benchmark(options, benchmarks[0])
+        tasks: list[Any] = [
+            {"benchmark": name, **({"system": options.system} if options.system else {})} for name in benchmarks
+        ]
+        experiment = benchmarks[0].partition(":")[0] if len(benchmarks) == 1 else BENCHMARKS
+    else:
+        _refuse_missing(options)
+        tasks, experiment = [_task_of_data(options)], EXPERIMENT
+    raw = {"experiment": experiment, "models": _models_of(options), "tasks": tasks}
+    fill_environment(raw, sets)
+    with naming_options():
+        # no ${VARIABLES}: the shell has expanded those
+        spec = mark_changes(build_spec(expand_benchmarks(raw), "", sets, None))
+        find_modules_beside("", spec)
+    return Given(select(spec, part))
+
+
+def _task_of_data(options: AdHoc) -> dict[str, Any]:
     if is_url(options.data):
         raise UsageError("--data takes a file; write a spec for a file at a URL: dataset: {path: URL, sha256: …}")
     data = os.path.abspath(options.data)
     columns = {"id": options.id, "input": options.input, "target": options.target}
-    task = {
+    return {
         "name": re.sub(r"[*?\[\]]", "", os.path.basename(data).split(".")[0]) or "data",
         "dataset": {"path": data, **columns},
         "prompt": options.prompt,
         "system": options.system,
         "scorers": [value_of(text, "--scorer") for text in options.scorers],
     }
+
+
+def _models_of(options: AdHoc) -> list[dict[str, Any]]:
     params: dict[str, Any] = {}
     for text in options.params:
         name, equals, value = text.partition("=")
@@ -93,12 +118,7 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
     for fields in models:
         if options.base_url and fields["provider"] != "mock":
             fields["base_url"] = options.base_url
-    raw = {"experiment": EXPERIMENT, "models": models, "tasks": [task]}
-    fill_environment(raw, sets)
-    with naming_options():
-        spec = build_spec(raw, "", sets, None)  # no ${VARIABLES}: the shell has expanded those
-        find_modules_beside("", spec)
-    return Given(select(spec, part))
+    return models
 
 
 @contextlib.contextmanager
@@ -121,6 +141,18 @@ def _model_advice(text: str) -> str:
     if near:
         return f"did you mean {near if near == 'mock' else f'{near}/MODEL'}?"
     return f"write PROVIDER/MODEL, for example openai/{text}, or mock"
+
+
+def _refuse_beside_benchmark(options: AdHoc, name: str) -> None:
+    """UsageError for options that would make it another task, and without a model."""
+    given = {"--data": options.data, "--prompt": options.prompt, "--scorer": options.scorers}
+    given |= {"--input": options.input, "--target": options.target, "--id-column": options.id}
+    for option, value in given.items():
+        if value:
+            how = f"write a spec with `tasks: [{{benchmark: {name}, …}}]`, or copy it: holdfast init --benchmark {name}"
+            raise UsageError(f"{option} would change the benchmark {name}; {how}")
+    if not options.models:
+        raise UsageError(f"--model is missing: holdfast run {name} --model openai/gpt-x --limit 50")
 
 
 def _refuse_missing(options: AdHoc) -> None:

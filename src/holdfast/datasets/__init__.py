@@ -11,6 +11,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.datasets.columns import Columns, RowPosition, resolve_columns, samples
+    from holdfast.datasets.conversions import Conversion, convert_rows
     from holdfast.datasets.downloads import download, ending_downloads, is_url, showing_progress
     from holdfast.datasets.files import (
         BadFileError,
@@ -26,20 +27,21 @@ if TYPE_CHECKING:
     from holdfast.datasets.hub import fetch_hub_files, is_same_revision, pinned_revision
     from holdfast.datasets.readers import FORMATS, ColumnChoice, RowStream, open_rows, rows_in_memory
     from holdfast.datasets.selection import IdentifiedRow, RowSelection, select_rows
-    from holdfast.datasets.sources import DataSource, FetchedFiles, LocalFiles
+    from holdfast.datasets.sources import DataSource, FetchedFiles, JoinedSources, LocalFiles
     from holdfast.datasets.tables import rows_of_object
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "columns": "Columns RowPosition resolve_columns samples",
+            "conversions": "Conversion convert_rows",
             "downloads": "download ending_downloads is_url showing_progress",
             "files": "BadFileError FileColumns FileContent Fingerprint Keep ReferenceCache ending_of type_of_name",
             "filters": "FilterError RowFilter",
             "hub": "fetch_hub_files is_same_revision pinned_revision",
             "readers": "FORMATS ColumnChoice RowStream open_rows rows_in_memory",
             "selection": "IdentifiedRow RowSelection select_rows",
-            "sources": "DataSource FetchedFiles LocalFiles",
+            "sources": "DataSource FetchedFiles JoinedSources LocalFiles",
             "tables": "rows_of_object",
         },
     )
@@ -49,6 +51,7 @@ __all__ = [
     "BadFileError",
     "ColumnChoice",
     "Columns",
+    "Conversion",
     "DataSource",
     "FetchedFiles",
     "FileColumns",
@@ -56,6 +59,7 @@ __all__ = [
     "FilterError",
     "Fingerprint",
     "IdentifiedRow",
+    "JoinedSources",
     "Keep",
     "LocalFiles",
     "ReferenceCache",
@@ -63,6 +67,7 @@ __all__ = [
     "RowPosition",
     "RowSelection",
     "RowStream",
+    "convert_rows",
     "download",
     "ending_downloads",
     "ending_of",

@@ -7,7 +7,7 @@ in the user's cache. Nothing here uses the network before that, so a run whose r
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.datasets.readers import ALL_COLUMNS, ColumnChoice, NumberedRow, RowStream, open_rows
@@ -100,6 +100,38 @@ class FetchedFiles:
 
     def stamped_files(self) -> Sequence[str]:
         return ()
+
+
+class JoinedSources:
+    """Several sources, one after another. Each row gets the name of its source in a column, unless it has that
+    column. Rows are numbered over all sources.
+    """
+
+    def __init__(self, sources: Mapping[str, DataSource], column: str) -> None:
+        self._sources = sources
+        self._column = column
+        self._first = next(iter(sources.values()))
+        self.where = self._first.where + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
+
+    @property
+    def folder(self) -> str:
+        return self._first.folder
+
+    def open(self) -> RowStream:
+        return RowStream(self._read, "row")
+
+    def is_missing(self) -> bool:
+        return any(source.is_missing() for source in self._sources.values())
+
+    def stamped_files(self) -> Sequence[str]:
+        return ()
+
+    def _read(self) -> Iterator[NumberedRow]:
+        number = 0
+        for name, source in self._sources.items():
+            for _, row in source.open():
+                number += 1
+                yield number, {self._column: name, **row}
 
 
 def open_files(paths: Sequence[str], format: str = "", choice: ColumnChoice = ALL_COLUMNS) -> RowStream:

@@ -5,6 +5,16 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.plan.benchmarks import (
+        Benchmark,
+        adopt_benchmarks,
+        all_benchmarks,
+        expand_benchmarks,
+        find_benchmark,
+        is_benchmark_name,
+        mark_changes,
+        task_fields,
+    )
     from holdfast.plan.differences import changed_inputs, changed_rows
     from holdfast.plan.draft import PlanDraft, draft_plan, write_plan
     from holdfast.plan.extension import PlanExtension, PlanReplacement
@@ -51,6 +61,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
+            "benchmarks": (
+                "Benchmark adopt_benchmarks all_benchmarks expand_benchmarks find_benchmark is_benchmark_name "
+                "mark_changes task_fields"
+            ),
             "differences": "changed_inputs changed_rows",
             "draft": "PlanDraft draft_plan write_plan",
             "extension": "PlanExtension PlanReplacement",
@@ -70,6 +84,7 @@ __all__ = [
     "DATA",
     "PLAN",
     "RESTORE",
+    "Benchmark",
     "ComparedRows",
     "DataLine",
     "DataRow",
@@ -83,6 +98,8 @@ __all__ = [
     "Rows",
     "StoredRows",
     "WrittenPlan",
+    "adopt_benchmarks",
+    "all_benchmarks",
     "changed_inputs",
     "changed_rows",
     "check_blobs",
@@ -94,13 +111,17 @@ __all__ = [
     "data_path",
     "data_rows",
     "draft_plan",
+    "expand_benchmarks",
+    "find_benchmark",
     "find_data_line",
     "find_planned_line",
     "find_problem",
     "find_sample_line",
     "has_same_rows",
     "inputs_of",
+    "is_benchmark_name",
     "is_same_source",
+    "mark_changes",
     "models_of",
     "originals",
     "pin_revisions",
@@ -114,5 +135,6 @@ __all__ = [
     "source_of",
     "stamp_of_data",
     "survey",
+    "task_fields",
     "write_plan",
 ]

@@ -8,9 +8,7 @@ reads all data first and raises on any problem, so that nothing is created on di
 
 import difflib
 import itertools
-import os
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,18 +16,15 @@ import msgspec
 import xxhash
 
 from holdfast.datasets import (
-    BadFileError,
     Columns,
     DataSource,
     FileColumns,
     FileContent,
     IdentifiedRow,
-    Keep,
     ReferenceCache,
     RowPosition,
     RowSelection,
     RowStream,
-    open_rows,
     resolve_columns,
     rows_in_memory,
     samples,
@@ -37,8 +32,9 @@ from holdfast.datasets import (
 )
 from holdfast.errors import DataError, Problems, SpecError
 from holdfast.journal import BlobStore
+from holdfast.plan.examples import recording_sources, select_examples
 from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
-from holdfast.plan.sources import selection_of, source_of
+from holdfast.plan.sources import converted, selection_of, source_of
 from holdfast.records import (
     Cell,
     Reference,
@@ -51,7 +47,7 @@ from holdfast.records import (
     references_in,
 )
 from holdfast.sandbox.box import check_paths
-from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
+from holdfast.solve import Prompt, Renderer, ShotRule, Solver, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task, check_prices, why_no_likelihoods
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -115,7 +111,7 @@ class PreparedTask(msgspec.Struct, frozen=True):
         if self.rows is not None:
             return rows_in_memory(self.rows, files=self.task.dataset.files)
         assert self.source is not None  # `prepare` refuses a task without data
-        return self.source.open()
+        return converted(self.source, self.task.dataset.convert)
 
     def _file_columns(self, where: str, store: BlobStore | None) -> FileColumns | None:
         dataset = self.task.dataset
@@ -203,8 +199,9 @@ def prepare(
                 raise SpecError(f"{place}.dataset.path: {what}")
             found: dict[Reference, FileContent] = {}
             inputs = (stored or {}).get(task.name, TaskInputs())
-            shots = _select_shots(task, place, inputs.shots, _record_sources(digests, found))
-            prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
+            shots, rule = select_examples(task, place, inputs.shots, recording_sources(digests, found))
+            files = tuple(task.dataset.files)
+            prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, rule, files)
             renderer = _make_renderer(prompt, place)
             # If the solver was refused, its data is checked nevertheless: any solver will do.
             solver = solver or resolve_solver("chat", place)
@@ -482,47 +479,10 @@ def cell_digest(spec: Spec, work: PreparedTask, model: Model) -> bytes:
     }
     if task.dataset.files:
         inputs["files"] = task.dataset.files
+    rule = work.prompt.shot_rule
+    if rule != ShotRule():  # earlier versions had no other
+        inputs["shot_rule"] = rule
     return xxhash.xxh3_128_digest(_canonical(inputs))
-
-
-def _record_sources(digests: ReferenceCache, found: dict[Reference, FileContent]) -> Keep:
-    """Return a `Keep` that stores nothing, and records in `found` where content comes from."""
-
-    def keep(content: FileContent | Reference) -> Reference:
-        reference = digests.reference(content)
-        if isinstance(content, FileContent):
-            found[reference] = content
-        return reference
-
-    return keep
-
-
-def _select_shots(task: Task, place: str, stored: Sequence[Row], keep: Keep) -> tuple[Sample, ...]:
-    """Select the examples from their file. If it, or a file it names, is missing, use the run's copies."""
-    if task.fewshot is None:
-        return ()
-    columns = Columns(
-        input=task.dataset.input, target=task.dataset.target
-    )  # the id column of the data set need not exist in the examples
-    if stored and not os.path.exists(task.fewshot.path):
-        return _restore_shots(task, stored, columns)
-    path = task.fewshot.path
-    root = task.dataset.files_root
-    files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, root, optional=True)
-    try:
-        every = list(samples(files.apply(open_rows(path)), columns, path))
-    except DataError as error:
-        if stored and isinstance(error.__cause__, BadFileError):
-            return _restore_shots(task, stored, columns)
-        raise SpecError(f"{place}.fewshot: {error}") from error
-    if len(every) < task.fewshot.n:
-        problem = f"n is {task.fewshot.n}, but {task.fewshot.path} has only {len(every)} rows"
-        raise SpecError(f"{place}.fewshot.n: {problem}; lower n, or add rows")
-    return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
-
-
-def _restore_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, ...]:
-    return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
 
 
 def _check_prompt(work: PreparedTask, sample: Sample, place: str) -> None:

@@ -9,8 +9,11 @@ from holdfast.datasets import (
     ColumnChoice,
     DataSource,
     FetchedFiles,
+    JoinedSources,
     LocalFiles,
     RowSelection,
+    RowStream,
+    convert_rows,
     download,
     fetch_hub_files,
     is_same_revision,
@@ -18,6 +21,7 @@ from holdfast.datasets import (
     pinned_revision,
 )
 from holdfast.errors import DataError, SpecError
+from holdfast.plan.benchmarks import find_conversion
 from holdfast.spec import Dataset, Spec
 from holdfast.state import DOWNLOADS, kind_folder, make_room
 
@@ -26,14 +30,24 @@ def source_of(dataset: Dataset) -> DataSource | None:
     """Return the source of a data set; None if it names none. Nothing is fetched before the source is opened."""
     choice = ColumnChoice(_columns_of(dataset), dataset.files)
     if dataset.hub:
-        arguments = (dataset.hub, dataset.config, dataset.split, dataset.revision)
-        where = " ".join(filter(None, ("hub", dataset.hub, dataset.config, dataset.split)))
-        return FetchedFiles(where, lambda: fetch_hub_files(*arguments, _cache()), dataset.format, choice)
+        found = {config: _hub_files(dataset, config, choice) for config in dataset.configs}
+        return found[dataset.config] if isinstance(dataset.config, str) else JoinedSources(found, "config")
     paths = dataset.paths
     if paths and is_url(paths[0]):
         fetch = partial(_download, paths[0], dataset.sha256)
         return FetchedFiles(paths[0], fetch, dataset.format, choice)
     return LocalFiles(paths, dataset.format, choice) if paths else None
+
+
+def _hub_files(dataset: Dataset, config: str, choice: ColumnChoice) -> FetchedFiles:
+    where = " ".join(filter(None, ("hub", dataset.hub, config, dataset.split)))
+    fetch = partial(_fetch_hub, dataset.hub, config, dataset.split, dataset.revision)
+    return FetchedFiles(where, fetch, dataset.format, choice)
+
+
+def converted(source: DataSource, convert: str) -> RowStream:
+    """Return the rows of a source, converted as a benchmark does if one is named."""
+    return convert_rows(source.open(), find_conversion(convert), source.where) if convert else source.open()
 
 
 def selection_of(dataset: Dataset) -> RowSelection:
@@ -82,7 +96,9 @@ def is_same_source(given: Dataset, stored: Dataset) -> bool:
 def has_same_rows(given: Spec, stored: Spec, task: str) -> bool:
     """Whether a spec selects no row of a task that the stored one has not selected, so that stored rows are enough."""
     new, old = (next((each.dataset for each in spec.tasks if each.name == task), None) for spec in (given, stored))
-    if new is None or old is None or selection_of(new) != selection_of(old) or new.columns != old.columns:
+    if new is None or old is None or selection_of(new) != selection_of(old):
+        return False
+    if (new.columns, new.convert) != (old.columns, old.convert):
         return False
     if not new.is_remote:  # a file that is gone is no reason to refuse a larger limit
         return True
@@ -92,10 +108,14 @@ def has_same_rows(given: Spec, stored: Spec, task: str) -> bool:
 
 def _columns_of(dataset: Dataset) -> list[str]:
     """The columns to read; empty: all."""
-    if not dataset.columns:
+    if not dataset.columns or dataset.convert:  # a conversion may need any column
         return []
     named = (dataset.id, dataset.input, dataset.target, dataset.group, *dataset.files, *selection_of(dataset).columns)
     return list(dict.fromkeys([*dataset.columns, *filter(None, named)]))
+
+
+def _fetch_hub(hub: str, config: str, split: str, revision: str) -> list[str]:
+    return fetch_hub_files(hub, config, split, revision, _cache())
 
 
 def _download(url: str, sha256: str) -> list[str]:

@@ -383,7 +383,7 @@ class _Parent:
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """The stored inputs of tasks, without those whose few-shot examples are selected differently in the fork."""
         before = {task.name: task.fewshot for task in self.spec.tasks}
-        same = {task.name for task in spec.tasks if _choice(task.fewshot) == _choice(before.get(task.name))}
+        same = {task.name for task in spec.tasks if _is_same_choice(task.fewshot, before.get(task.name))}
         return {name: inputs for name, inputs in self._story.inputs.items() if name in same}
 
     def may_share_requests(self, spec: Spec, model: str) -> bool:
@@ -500,8 +500,11 @@ def _exists_error(place: RunLocation, which: str = "") -> UsageError:
     )
 
 
-def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
-    return None if fewshot is None else (fewshot.n, fewshot.seed)
+def _is_same_choice(one: Fewshot | None, other: Fewshot | None) -> bool:
+    """Whether two rules select the same examples, if they have the same source."""
+    if one is None or other is None:
+        return one is other
+    return (one.n, one.seed, one.split, one.by, one.pick) == (other.n, other.seed, other.split, other.by, other.pick)
 
 
 def _blobs_of(steps: Sequence[RecordedStep]) -> set[str]:

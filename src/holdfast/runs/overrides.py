@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Problems, SpecError
+from holdfast.plan import expand_benchmarks, mark_changes
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
 from holdfast.runs.store.damage import require_started
@@ -63,7 +64,7 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
                 f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
             )
     fill_environment(fold.story.spec, overrides.sets)
-    spec = change_spec(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
+    spec = mark_changes(change_spec(fold.story.spec, overrides.sets)) if overrides.sets else stored_spec(fold)
     find_modules_beside(source, spec, included)
     spec = select(spec, overrides.selection)
     return Given(spec, rows=stored_rows(place, fold, spec), from_run=True)
@@ -80,8 +81,9 @@ def load_given(path: str, overrides: Overrides, problems: Problems | None = None
 
 def resolve_spec_file(file: SpecFile, overrides: Overrides, problems: Problems | None = None) -> Given:
     """Apply the assignments and the selection of the caller to a spec file, and make its modules importable."""
-    resolved = resolve_file(file, overrides.sets, problems=problems)
-    spec = select(resolved.spec, overrides.selection)
+    whole = msgspec.structs.replace(file, raw=expand_benchmarks(file.raw, file.path))
+    resolved = resolve_file(whole, overrides.sets, problems=problems)
+    spec = select(mark_changes(resolved.spec), overrides.selection)
     find_modules_beside(file.path, spec, file.included)
     return Given(spec, where=file.path, origins=file.origins, included=file.included, kept=resolved.kept)
 

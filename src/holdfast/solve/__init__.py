@@ -6,7 +6,7 @@ models are in `tools`.
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.definition import Solve, Solver
 from holdfast.solve.mcp import servers_in
-from holdfast.solve.prompts import Prompt, Renderer, columns_of, is_in_text
+from holdfast.solve.prompts import Prompt, Renderer, ShotRule, columns_of, is_in_text
 from holdfast.solve.registry import SOLVERS, SolverParameter, parameters_of, resolve_solver, sandboxes_of, solver
 from holdfast.solve.replay import RecordedStep
 from holdfast.solve.resources import AttemptLimits, AttemptResources, BridgeBackend, BridgeRequest, ModelHandle, Send
@@ -30,6 +30,7 @@ __all__ = [
     "Renderer",
     "Scope",
     "Send",
+    "ShotRule",
     "Solve",
     "Solver",
     "SolverParameter",

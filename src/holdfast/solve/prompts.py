@@ -255,6 +255,20 @@ _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 Render = Callable[[Row], str]
 
 
+class ShotRule(msgspec.Struct, frozen=True):
+    """Which examples a sample is shown, and how. The default shows all of them as turns, with their targets."""
+
+    n: int = 0
+    """Number of examples; 0: all. Those beyond it replace the sample itself and its group."""
+    by: str = ""
+    """Column whose value examples share with the sample."""
+    group: str = ""
+    """Column whose equal values mark related samples, which are never shown."""
+    style: str = "turns"
+    answer: str = ""
+    """Template of an example's answer; empty: its target."""
+
+
 class Prompt(msgspec.Struct, frozen=True):
     """The prompt of a task. With empty `prompt` and `messages` the sample's input is used as it is."""
 
@@ -263,6 +277,7 @@ class Prompt(msgspec.Struct, frozen=True):
     messages: list[Message] = msgspec.field(default_factory=list)
     template: str = "fields"
     shots: tuple[Sample, ...] = ()
+    shot_rule: ShotRule = ShotRule()
     files: tuple[str, ...] = ()
     """Columns that hold files."""
 
@@ -275,7 +290,9 @@ class Renderer:
         self._system = compile_template(prompt.system) if prompt.system else None
         self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
         self._messages = [(message, _content(message.get("content"), compile_template)) for message in prompt.messages]
-        self._shots = prompt.shots
+        self._shots = _Shots(prompt.shots, prompt.shot_rule)
+        self._shot_style = prompt.shot_rule.style
+        self._shot_answer = compile_template(prompt.shot_rule.answer) if prompt.shot_rule.answer else None
         self._files = prompt.files
         self._appended = tuple(column for column in prompt.files if not _is_placed(column, prompt))
 
@@ -284,15 +301,29 @@ class Renderer:
         made: list[Message] = []
         if self._system is not None:
             made.append({"role": "system", "content": self._system(sample.row)})
-        for shot in self._shots:
-            made += self._question(shot)
-            made.append({"role": "assistant", "content": as_text(shot.target)})
+        shown = self._shots.shown_to(sample)
+        if self._shot_style == "turns":
+            for shot in shown:
+                made += self._question(shot)
+                made.append({"role": "assistant", "content": self._answer(shot)})
         for message, fill in self._messages:
             own = copy.deepcopy(message)  # a solver may change it
             made.append(own if fill is None else {**own, "content": fill(sample.row)})
         if self._prompt is not None or not self._messages:
             made += self._question(sample)
-        return made
+        return self._with_text(made, shown) if shown and self._shot_style == "text" else made
+
+    def _with_text(self, messages: list[Message], shown: Sequence[Sample]) -> list[Message]:
+        """The messages with the examples as text before the last one."""
+        texts = [*(self._question(shot)[0]["content"] for shot in shown), messages[-1].get("content")]
+        if not all(isinstance(text, str) for text in texts):
+            raise SpecError("fewshot.style: examples with files cannot be part of a text; use `turns`")
+        answers = [f" {self._answer(shot)}\n\n" for shot in shown]
+        text = "".join(question + answer for question, answer in zip(texts, [*answers, ""], strict=True))
+        return [*messages[:-1], {**messages[-1], "content": text}]
+
+    def _answer(self, shot: Sample) -> str:
+        return as_text(shot.target) if self._shot_answer is None else self._shot_answer(shot.row)
 
     def last_question(self) -> Callable[[Row, Any], Any]:
         """A function of a row and its input that returns the content of the last user message, None if there is none.
@@ -324,6 +355,37 @@ class Renderer:
         else:
             made = [{"role": "user", "content": as_text(sample.input)}]
         return with_parts(made, file_parts(sample.row, self._appended)) if self._files else made
+
+
+class _Shots:
+    """The examples of a task, by the value of the column that they share with samples."""
+
+    def __init__(self, shots: Sequence[Sample], rule: ShotRule) -> None:
+        self._rule = rule
+        self._pools: dict[str, list[Sample]] = {}
+        for shot in shots:
+            self._pools.setdefault(self._value_of(shot), []).append(shot)
+
+    def shown_to(self, sample: Sample) -> Sequence[Sample]:
+        """The examples of a sample: never itself nor one of its group. SpecError if there are not enough."""
+        rule = self._rule
+        if not self._pools:
+            return ()
+        pool = self._pools.get(self._value_of(sample), [])
+        if not rule.n:
+            return pool
+        shown = [shot for shot in pool if not self._is_related(shot, sample)][: rule.n]
+        if len(shown) < rule.n:
+            which = f" with {rule.by} {sample.row.get(rule.by)!r}" if rule.by else ""
+            raise SpecError(f"fewshot: there are only {len(shown)} examples{which}, {rule.n} are needed; lower n")
+        return shown
+
+    def _value_of(self, sample: Sample) -> str:
+        return as_text(sample.row[self._rule.by]) if self._rule.by else ""
+
+    def _is_related(self, shot: Sample, sample: Sample) -> bool:
+        group = sample.row.get(self._rule.group) if self._rule.group else None
+        return shot.row == sample.row or (group is not None and shot.row.get(self._rule.group) == group)
 
 
 def as_text(value: Any) -> str:

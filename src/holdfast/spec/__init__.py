@@ -17,6 +17,7 @@ from holdfast.spec.reductions import MEAN, Reduction, check_answers, stored_redu
 from holdfast.spec.reductions import reductions as parse_reductions
 from holdfast.spec.sampling_parameters import PER_KEY
 from holdfast.spec.source.conditions import KeptCombinations
+from holdfast.spec.source.data import expand_dataset
 from holdfast.spec.source.includes import SpecFile, read_spec
 from holdfast.spec.source.loader import (
     Selection,
@@ -44,6 +45,7 @@ from holdfast.spec.source.variables import (
 )
 from holdfast.spec.types import (
     Batch,
+    BenchmarkOrigin,
     Concurrency,
     Counts,
     Dataset,
@@ -69,6 +71,7 @@ __all__ = [
     "TEXT_BYTES_MAX",
     "VARIABLE",
     "Batch",
+    "BenchmarkOrigin",
     "BoundedLoader",
     "Concurrency",
     "Counts",
@@ -99,6 +102,7 @@ __all__ = [
     "check_stored_spec",
     "described",
     "expand",
+    "expand_dataset",
     "expand_names",
     "fill_environment",
     "fill_options",

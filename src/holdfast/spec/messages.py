@@ -16,7 +16,7 @@ from holdfast.errors import SpecError
 from holdfast.spec.providers import needs_key, placed_models, unset_variable
 from holdfast.spec.sampling_parameters import KNOWN as SAMPLING_PARAMETERS
 from holdfast.spec.sampling_parameters import unknown_params
-from holdfast.spec.types import Dataset, Model, Spec, Task, nested_type
+from holdfast.spec.types import Dataset, Fewshot, Model, Spec, Task, nested_type
 
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -170,9 +170,10 @@ def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
             where = "messages" if task.messages else "prompt"
             problem = "it names no column, so every sample gets the same text"
             found.append(f"tasks[{index}].{where}: {problem}; write a column in one pair of braces, as in {{question}}")
-        if task.fewshot is not None and task.dataset.path == task.fewshot.path:
-            problem = "the examples are rows of the evaluated data, so a sample may be shown its own answer"
-            found.append(f"tasks[{index}].fewshot.path: {problem}; name another file")
+        if task.fewshot is not None and _shows_evaluated_rows(task, task.fewshot):
+            name = "split" if task.fewshot.split else "path"
+            problem = "the examples are rows of the evaluated data, so the answers of some samples are shown to others"
+            found.append(f"tasks[{index}].fewshot.{name}: {problem}; name another {name}")
     for place, model in placed_models(spec).items():
         variable = unset_variable(model, environ)
         if variable and not needs_key(model):  # a model that needs a key is an error, not a warning
@@ -180,6 +181,10 @@ def find_warnings(spec: Spec, environ: Mapping[str, str]) -> list[str]:
             found.append(f"{place}.api_key_env: {unset}")
         found += [f"{place}.{warning}" for warning in unknown_params(model.params)]
     return found
+
+
+def _shows_evaluated_rows(task: Task, fewshot: Fewshot) -> bool:
+    return fewshot.split == task.dataset.split if fewshot.split else fewshot.path == task.dataset.path
 
 
 def _names_no_column(task: Task) -> bool:

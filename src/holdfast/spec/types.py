@@ -254,7 +254,12 @@ class Dataset(_Part, frozen=True, kw_only=True):
     sha256: Annotated[str, PLACE, described("SHA-256 of the file at a URL, in hexadecimal.")] = ""
     hub: Annotated[str, PLACE, described("Data set of the Hugging Face Hub, such as `openai/gsm8k`.")] = ""
     config: Annotated[
-        str, PLACE, described("Configuration of the Hub data set; empty: its default, or the only one.")
+        str | list[str],
+        PLACE,
+        described(
+            "Configuration of the Hub data set; empty: its default, or the only one. A list: the rows of each, with "
+            "its name in the column `config`."
+        ),
     ] = ""
     split: Annotated[str, PLACE, described("Split of the Hub data set; empty: the only one.")] = ""
     revision: Annotated[
@@ -264,6 +269,9 @@ class Dataset(_Part, frozen=True, kw_only=True):
     ] = ""
     format: Annotated[
         str, RESULT, described("`jsonl`, `json`, `csv`, `tsv` or `parquet`; empty: from the file's name.")
+    ] = ""
+    convert: Annotated[
+        str, RESULT, described("Benchmark whose conversion is applied to the rows before everything else; empty: none.")
     ] = ""
     columns: Annotated[
         list[str],
@@ -297,6 +305,11 @@ class Dataset(_Part, frozen=True, kw_only=True):
         return list(self.path) if isinstance(self.path, list) else [self.path] if self.path else []
 
     @property
+    def configs(self) -> list[str]:
+        """`config` as a list; one empty name if there is none."""
+        return list(self.config) if isinstance(self.config, list) else [self.config]
+
+    @property
     def is_remote(self) -> bool:
         """Whether the rows come from the network."""
         return bool(self.hub or self.sha256)
@@ -304,13 +317,30 @@ class Dataset(_Part, frozen=True, kw_only=True):
 
 @classified
 class Fewshot(_Part, frozen=True, kw_only=True):
-    """Examples shown before the question: `n` rows of a file, selected by `seed`."""
+    """Examples shown before the question: `n` rows of a file, or of another split of the task's Hub data set."""
 
-    path: Annotated[
-        str, PLACE, Meta(min_length=1), described("Data file with the examples, relative to the spec's folder.")
-    ]
+    path: Annotated[str, PLACE, described("Data file with the examples, relative to the spec's folder.")] = ""
+    split: Annotated[
+        str, PLACE, described("Split of the task's Hub data set with the examples, instead of `path`.")
+    ] = ""
     n: Annotated[Positive, RESULT, described("Number of examples.")] = 1
-    seed: Annotated[int, RESULT, described("Seed that selects the examples.")] = 0
+    seed: Annotated[int, RESULT, described("Seed that selects the examples, if `pick` is `random`.")] = 0
+    by: Annotated[
+        str, RESULT, described("Column, such as the subject: examples have the same value as the sample.")
+    ] = ""
+    pick: Annotated[
+        str,
+        RESULT,
+        Meta(pattern="^(first|random)$"),
+        described("Which rows are examples: the `first` ones, or `random` ones that `seed` selects."),
+    ] = "random"
+    style: Annotated[
+        str,
+        RESULT,
+        Meta(pattern="^(turns|text)$"),
+        described("Show examples as earlier `turns` of the conversation, or as one `text` before the question."),
+    ] = "turns"
+    answer: Annotated[str, RESULT, described("Answer of an example, a template like `prompt`; empty: the target.")] = ""
 
 
 @classified
@@ -381,6 +411,17 @@ class Counts(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class BenchmarkOrigin(_Part, frozen=True, kw_only=True):
+    """The benchmark that a task was made from. The other fields hold the whole task, so this changes no answer."""
+
+    name: Annotated[Name, THROUGHPUT, described("Name of the benchmark, with its variant.")]
+    version: Annotated[Positive, THROUGHPUT, described("Version of the benchmark.")] = 1
+    changed: Annotated[
+        list[str], THROUGHPUT, described("Fields of the task that differ from the benchmark; filled in automatically.")
+    ] = field(default_factory=list)
+
+
+@classified
 class Task(_Part, frozen=True, kw_only=True):
     """A data set, how its questions are sent to models, and how the answers are scored."""
 
@@ -419,6 +460,15 @@ class Task(_Part, frozen=True, kw_only=True):
     ] = None
     repeats: Annotated[Repeats, RESULT, described("Independent answers per sample.")] = 1
     sample_retries: Annotated[NotNegative, RESULT, described("Retries of a failed sample from its beginning.")] = 2
+    benchmark: Annotated[
+        BenchmarkOrigin | None, NESTED, described("Benchmark that provides the fields which the task does not set.")
+    ] = None
+    share: Annotated[
+        str,
+        THROUGHPUT,
+        Meta(pattern="^(ok|no-text)$"),
+        described("`no-text`: what is published leaves out the text of rows and answers."),
+    ] = "ok"
     max_samples: Annotated[
         Positive | None, THROUGHPUT, described("Most samples of this task in flight; null: no limit of its own.")
     ] = None

@@ -61,10 +61,10 @@ class FakeHub:
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
-    def add(self, repository: str, files: Mapping[str, bytes], branch: str = _MAIN) -> str:
-        """Add a commit with these files, and let a branch point to it. Returns the commit."""
+    def add(self, repository: str, files: Mapping[str, bytes], branch: str = _MAIN, commit: str = "") -> str:
+        """Add a commit with these files, and let a branch point to it. Returns the commit; by default, a digest."""
         content = b"".join(name.encode() + b"\0" + data + b"\0" for name, data in sorted(files.items()))
-        commit = hashlib.sha1(repository.encode() + content, usedforsecurity=False).hexdigest()
+        commit = commit or hashlib.sha1(repository.encode() + content, usedforsecurity=False).hexdigest()
         self._commits[repository, commit] = dict(files)
         self._names[repository, branch] = commit
         return commit

@@ -81,7 +81,7 @@ def test_a_prompt_that_gets_its_column_elsewhere_is_meant(task: dict[str, Any]) 
 def test_examples_from_the_evaluated_rows_are_doubted() -> None:
     (doubt,) = doubted({"dataset": {"path": "x.csv"}, "fewshot": {"path": "x.csv", "n": 1}})
     assert "tasks[0].fewshot.path: " in doubt
-    assert "its own answer" in doubt
+    assert "shown to others" in doubt
     assert doubted({"dataset": {"path": "x.csv"}, "fewshot": {"path": "y.csv", "n": 1}}) == []
 
 

@@ -29,6 +29,7 @@ from holdfast.cli.targets import load_named
 from holdfast.engine import Engine
 from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
+from holdfast.plan import is_benchmark_name
 from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Forecast,
@@ -189,11 +190,23 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
 
 
 def resolve_specs(paths: Sequence[str], options: AdHoc, overrides: Overrides) -> list[Given]:
-    """Load the specs that `run` executes, from files or from the options, and print their warnings."""
+    """Load the specs that `run` executes, from files or from the options, and print their warnings. Benchmarks are
+    tasks of one run.
+    """
+    benchmarks = [path for path in paths if is_benchmark_name(path)]
+    paths = [path for path in paths if path not in benchmarks]
+    if benchmarks and paths:
+        raise UsageError(
+            f"{benchmarks[0]} is a benchmark, {paths[0]} a spec: run them one by one, or add the benchmark to `tasks`"
+        )
     for path in paths:
         options.refuse_beside_spec(path)
     specs = [load_named(path, overrides, is_only=len(paths) == 1) for path in paths]
-    specs = specs or [build_given(options, overrides.sets, overrides.selection)]
+    if benchmarks:  # --model defines the models
+        overrides = msgspec.structs.replace(
+            overrides, selection=msgspec.structs.replace(overrides.selection, models=())
+        )
+    specs = specs or [build_given(options, overrides.sets, overrides.selection, benchmarks)]
     for given in specs:
         for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
             warn(given.explain(doubt))

@@ -33,6 +33,7 @@ from holdfast.plan import (
     PlanExtension,
     PlanReplacement,
     StoredRows,
+    adopt_benchmarks,
     has_same_rows,
     inputs_of,
     is_same_source,
@@ -409,16 +410,18 @@ def _with_stored_rows(given: Given, place: RunLocation, fold: Fold) -> Given:
 
 
 def _with_stored_values(given: Given, place: RunLocation) -> Given:
-    """Use the stored values of variables in `options` and `params`. Earlier versions stored values instead of names,
-    and the ids of their evaluations depend on them.
+    """Use the stored values of variables in `options` and `params`: earlier versions stored values instead of names,
+    and the ids of their evaluations depend on them. Also use the stored version of benchmarks.
     """
     models = [*given.spec.models, *given.spec.roles.values()]
-    if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
+    has_variables = any(variables_in([model.options, model.params]) for model in models)
+    if given.from_run or not (has_variables or any(task.benchmark for task in given.spec.tasks)):
         return given
     fold, _ = read_story(place)
     if fold.story.started is None:
         return given
-    return msgspec.structs.replace(given, spec=adopt_stored(given.spec, stored_spec(fold)))
+    stored = stored_spec(fold)
+    return msgspec.structs.replace(given, spec=adopt_benchmarks(adopt_stored(given.spec, stored), stored))
 
 
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:

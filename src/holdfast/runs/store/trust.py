@@ -106,7 +106,7 @@ def executed_by(spec: Spec, source: str, included: Sequence[str] = ()) -> Execut
         sent += [f"the Hub, for {task.dataset.hub} with $HF_TOKEN"] if task.dataset.hub else []
         sent += filter(is_url, task.dataset.paths)
         files += [*(path for path in task.dataset.paths if not is_url(path)), task.dataset.files_root]
-        files += [task.fewshot.path] if task.fewshot is not None else []
+        files += [task.fewshot.path] if task.fewshot is not None and task.fewshot.path else []
         files += task.sandbox.files.values() if task.sandbox is not None else []
     distinct = map(_distinct, (commands, sent, files, more))
     return Executed(_distinct(code), folder, *distinct)

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.datasets import FilterError, RowFilter, is_url
 from holdfast.errors import SpecError
 from holdfast.records import NO_CREDENTIALS, holds_credentials
-from holdfast.spec.types import Dataset
+from holdfast.spec.types import Dataset, Task
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _OF_HUB = ("config", "split", "revision")
@@ -51,6 +51,8 @@ def check_dataset(dataset: Dataset, place: str) -> None:
     for name in _OF_HUB:
         if getattr(dataset, name) and not dataset.hub:
             refuse(name, "only a data set of the Hub has one; name it in `hub`, or remove this")
+    if isinstance(dataset.config, list) and (not all(dataset.config) or len({*dataset.config}) < len(dataset.config)):
+        refuse("config", "an entry of the list is empty or repeated")
     if isinstance(dataset.path, list) and not all(paths):
         refuse("path", "an entry of the list is empty")
     _check_url(dataset, paths, refuse)
@@ -59,6 +61,17 @@ def check_dataset(dataset: Dataset, place: str) -> None:
             RowFilter(dataset.where)
         except FilterError as error:
             refuse("where", str(error))
+
+
+def check_fewshot(task: Task, place: str) -> None:
+    """SpecError if the examples have no source, or two."""
+    fewshot, dataset = task.fewshot, task.dataset
+    if fewshot is None:
+        return
+    if bool(fewshot.path) == bool(fewshot.split):
+        raise SpecError(f"{place}: name either `path` (a file with the examples) or `split` (of the Hub data set)")
+    if fewshot.split and not dataset.hub:
+        raise SpecError(f"{place}.split: only a data set of the Hub has splits; name a file in `path`")
 
 
 def _check_url(dataset: Dataset, paths: list[str], refuse: Callable[[str, str], None]) -> None:

@@ -21,7 +21,7 @@ from holdfast.spec.providers import expand_names, model_fields
 from holdfast.spec.reductions import check_reductions
 from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
 from holdfast.spec.source.conditions import KeptCombinations
-from holdfast.spec.source.data import anchor_dataset, anchor_paths, check_dataset, expand_dataset
+from holdfast.spec.source.data import anchor_dataset, anchor_paths, check_dataset, check_fewshot, expand_dataset
 from holdfast.spec.source.includes import INCLUDE, SpecFile, read_spec
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.source.origins import Origins
@@ -289,6 +289,8 @@ def _check(spec: Spec, where: str) -> None:
             check_reductions(task, f"{where}: tasks[{index}].reduce")
         with problems.collecting():
             check_dataset(task.dataset, f"{where}: tasks[{index}].dataset")
+        with problems.collecting():
+            check_fewshot(task, f"{where}: tasks[{index}].fewshot")
     if spec.limits.sample.cost_usd is not None:
         with problems.collecting():
             check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
@@ -373,7 +375,7 @@ def _anchor(spec: Spec, folder: str) -> Spec:
     for task in spec.tasks:
         dataset, fewshot = anchor_dataset(task.dataset, folder), task.fewshot
         if fewshot is not None:
-            fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
+            fewshot = msgspec.structs.replace(fewshot, path=anchor_paths(fewshot.path, folder))
         tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))
     return msgspec.structs.replace(spec, tasks=tasks)
 

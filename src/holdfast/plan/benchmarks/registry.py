@@ -1,0 +1,65 @@
+"""The table of benchmarks: those of Holdfast, and those that other packages offer as entry points.
+
+To add one: write it in the module of its family, and list it in that module's `BENCHMARKS`. A package offers one with
+an entry point in the group `holdfast.benchmarks`, which names a `Benchmark` or a list of them.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Iterable, Mapping
+
+from holdfast.datasets import Conversion
+from holdfast.errors import SpecError
+from holdfast.plan.benchmarks.card import Benchmark
+from holdfast.spec import nearest
+
+GROUP = "holdfast.benchmarks"
+_FAMILIES = ("arithmetic", "science")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def is_benchmark_name(name: str) -> bool:
+    """Whether a name on the command line means a benchmark: a file has a slash or the suffix of a spec."""
+    return "/" not in name and not name.lower().endswith(_SUFFIXES)
+
+
+@functools.cache
+def all_benchmarks() -> Mapping[str, Benchmark]:
+    """Every benchmark by its name, sorted. SpecError if a package offers something else."""
+    found: dict[str, Benchmark] = {}
+    for family in _FAMILIES:
+        module = importlib.import_module(f"holdfast.plan.benchmarks.{family}")
+        found |= {each.name: each for each in module.BENCHMARKS}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        offered = _load(point)
+        found |= {each.name: each for each in offered if each.name not in found}
+    return dict(sorted(found.items()))
+
+
+def find_benchmark(name: str, place: str = "") -> Benchmark:
+    """Return a benchmark. SpecError if there is none of this name. `place`: where it is named."""
+    found = all_benchmarks().get(name)
+    if found is None:
+        where = f"{place}: " if place else ""
+        raise SpecError(f"{where}there is no benchmark {name!r}{nearest(name, {*all_benchmarks()})}")
+    return found
+
+
+def find_conversion(name: str) -> Conversion:
+    """Return the conversion of a benchmark's rows. SpecError if it has none."""
+    convert = find_benchmark(name, "dataset.convert").convert
+    if convert is None:
+        raise SpecError(f"dataset.convert: the benchmark {name!r} converts no rows; remove this field")
+    return convert
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Iterable[Benchmark]:
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise SpecError(f"the benchmark {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+    offered = [loaded] if isinstance(loaded, Benchmark) else loaded
+    if not isinstance(offered, list | tuple) or not all(isinstance(each, Benchmark) for each in offered):
+        raise SpecError(f"the entry point {point.name!r} ({point.value}) is neither a Benchmark nor a list of them")
+    return offered

@@ -2,14 +2,11 @@
 scored as an answer. The result of each key is computed from the server's own rules, without a request.
 """
 
-import asyncio
 import json
 import random
 import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,10 @@ import pytest
 
 from holdfast.journal import Entry, Reader
 from holdfast.records.samples import MARKS, Answer, Message
-from holdfast.testing import Behaviour, Fault, ModelServer, Stats, Storm, foretell, start_server_process
+from holdfast.testing import Behaviour, Fault, Stats, Storm, foretell, start_server_process
 from holdfast.testing.protocols import compute
 from tests.e2e.commands import call, exported, run, shown, start, sums, write_spec
+from tests.servers import serve_model
 
 _PATIENCE_SECONDS = 1800
 CONNECTIONS = 16
@@ -201,36 +199,12 @@ def judged(messages: list[Message]) -> str:
     return str(compute(text))
 
 
-@contextmanager
-def served(behaviour: Behaviour) -> Iterator[ModelServer]:
-    """In a thread of this process: its replies are our own."""
-    begun, loop = threading.Event(), asyncio.new_event_loop()
-    server = ModelServer(behaviour)
-
-    def work() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(server.start())
-        begun.set()
-        loop.run_forever()
-        loop.run_until_complete(server.close())
-        loop.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    begun.wait()
-    try:
-        yield server
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-
-
 def test_judges_in_storms_give_verdicts_or_fail_and_never_a_zero(tmp_path: Path) -> None:
     refusals = [passing(kind, 0.1) for kind in ("429", "503", "500", "reset", "cut", "malformed", "wrong-type")]
     pieces = [lasting(kind, 0.15) for kind in ("truncated", "half-filtered", "empty-answer", "filtered")]
     behaviour = Behaviour(faults=[*refusals, *pieces], reply=judged, seed=3)
     samples = 40
-    with served(behaviour) as server:
+    with serve_model(behaviour) as server:
         role = {"provider": "openai", "model": "judge-1", "base_url": server.base_url, **PATIENT}
         task = {"scorers": [{"rubric": {"criteria": "It is right.", "ask_again": 10}}]}
         command = write_course(tmp_path, samples, roles={"judge": role}, task=task)

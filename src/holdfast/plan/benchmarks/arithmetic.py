@@ -31,7 +31,7 @@ BENCHMARKS = [
         source="Cobbe et al. 2021, Training Verifiers to Solve Math Word Problems",
         licence="MIT",
         samples=1319,
-        metric="numeric",
+        metric="flexible",
         columns=("question", "answer"),
         convert=_gsm8k,
         task={
@@ -49,7 +49,7 @@ BENCHMARKS = [
                 "{question}"
             ),
             "scorers": [
-                "numeric",
+                {"numeric": {"name": "flexible"}},
                 {"numeric": {"extract": {"regex": {"pattern": _STRICT}}, "name": "strict"}},
             ],
             "counts": NOTHING_FLATTERS,

@@ -1,0 +1,103 @@
+"""Every benchmark, from its source at a fake Hub to its score, offline."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.plan import all_benchmarks, expand_benchmarks, prepare
+from holdfast.records import Answer, Message, Sample
+from holdfast.score import resolve
+from holdfast.score.results import score_answer
+from holdfast.spec import Spec, build_spec
+from holdfast.testing import Behaviour, FakeHub
+from tests.e2e.benchmarks.cases import all_cases, serve_all
+from tests.servers import serve_model
+
+NAMES = sorted(all_benchmarks())
+ALL = all_cases()
+GOLDEN = Path(__file__).with_name("golden")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
+    with FakeHub() as made, pytest.MonkeyPatch.context() as patch:
+        serve_all(made)
+        for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
+            patch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest, hub: FakeHub) -> str:
+    """A benchmark whose rows the hub serves."""
+    assert request.param in ALL, f"add rows of {request.param} to tests/e2e/benchmarks"
+    return str(request.param)
+
+
+def spec_of(name: str, **changes: Any) -> Spec:
+    model = {"name": "m", "provider": "mock"}
+    judge = {"judge": {"provider": "mock"}}
+    tasks = [{"benchmark": name, **changes}]
+    return build_spec(expand_benchmarks({"models": [model], "roles": judge, "tasks": tasks}))
+
+
+def samples_of(name: str) -> list[tuple[Sample, list[dict[str, Any]]]]:
+    """The samples of a benchmark, and the messages that are sent first for each."""
+    spec = spec_of(name)
+    (work,) = prepare(spec, {}, {}).values()
+    return [(sample, work.renderer.messages(sample)) for sample in work.samples(spec)]
+
+
+def find(samples: list[tuple[Sample, list[dict[str, Any]]]], mark: str) -> Sample:
+    (found,) = (sample for sample, messages in samples if mark in str(messages[-1]["content"]).rpartition("\n\n\n")[2])
+    return found
+
+
+def test_prompts_are_the_golden_ones(name: str) -> None:
+    """Written by HOLDFAST_GOLDEN=1, and read by eye."""
+    made = "".join(
+        f"=== {sample.id} target {sample.target!r}\n"
+        + "".join(f"--- {message['role']}\n{message['content']}\n" for message in messages)
+        for sample, messages in samples_of(name)[:2]
+    )
+    path = GOLDEN / f"{name.replace(':', '-')}.txt"
+    if os.environ.get("HOLDFAST_GOLDEN"):
+        path.write_text(made)
+    assert made == path.read_text()
+
+
+def test_right_answers_count_and_traps_do_not(name: str) -> None:
+    benchmark, samples = all_benchmarks()[name], samples_of(name)
+    entries = {each.name: each for each in (resolve(entry, "") for entry in spec_of(name).tasks[0].scorers)}
+    assert benchmark.metric in entries
+    for case in ALL[name].cases:
+        sample = find(samples, case.mark)
+        for texts, expected in ((case.right, True), (case.wrong, False)):
+            for text in texts:
+                given = asyncio.run(score_answer(entries[benchmark.metric], sample, Answer(text)))
+                (score,) = given.values()
+                assert bool(score.value == 1) is expected, (sample.id, text, score)
+
+
+def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
+    cases, benchmark = ALL[name].cases, all_benchmarks()[name]
+
+    def reply(messages: list[Message]) -> str:
+        text = str(messages[-1]["content"])
+        return next((case.right[0] for case in cases if case.mark in text), "none")
+
+    with serve_model(Behaviour(reply=reply)) as server:
+        model = {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url}
+        run = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        asked = server.stats().requests
+        again = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        assert server.stats().requests == asked
+    (cell,) = run.report().cells
+    means = {each.scorer: each.summary.mean for each in cell.scorers}
+    assert again.status()[0] == run.status()[0] == "completed"
+    assert means[benchmark.metric] == 1.0 if cases else 0 <= means[benchmark.metric] <= 1

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow
-import pyarrow.parquet
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
 
 from holdfast.plan import all_benchmarks
 from holdfast.testing import FakeHub
@@ -28,10 +28,14 @@ class Case(NamedTuple):
     wrong: Sequence[str]
 
 
-class BenchmarkCases(NamedTuple):
-    """The files of a benchmark's source, and its samples. `files`: raw rows by path; the suffix decides the format."""
+Files = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Raw rows by path; the suffix decides the format."""
 
-    files: Mapping[str, Sequence[Mapping[str, Any]]]
+
+class BenchmarkCases(NamedTuple):
+    """The files of a benchmark's source, and its samples."""
+
+    files: Files
     cases: Sequence[Case]
 
 
@@ -52,7 +56,8 @@ def serve_all(hub: FakeHub) -> None:
             known |= {path: encode(path, rows) for path, rows in cases.files.items()}
     for (repository, revision), content in files.items():
         is_commit = len(revision) == 40
-        hub.add(repository, content, *([] if is_commit or not revision else [revision]), commit=revision * is_commit)
+        branch = "main" if is_commit or not revision else revision
+        hub.add(repository, content, branch, revision if is_commit else "")
 
 
 def encode(path: str, rows: Sequence[Mapping[str, Any]]) -> bytes:

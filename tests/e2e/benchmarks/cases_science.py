@@ -1,6 +1,6 @@
 """ARC."""
 
-from tests.e2e.benchmarks.cases import BenchmarkCases, Case
+from tests.e2e.benchmarks.cases import BenchmarkCases, Case, Files
 
 _ROWS = [
     {
@@ -24,7 +24,7 @@ _CHAT = [
 ]
 
 
-def _files(config: str) -> dict[str, list[dict[str, object]]]:
+def _files(config: str) -> Files:
     return {f"{config}/test-00000-of-00001.parquet": _ROWS}
 
 

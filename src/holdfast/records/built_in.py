@@ -24,7 +24,7 @@ SCORER_VERSIONS = {
     "bleu": 1,
     "choice": 2,
     "chrf": 1,
-    "code_tests": 1,
+    "code_tests": 2,
     "codebleu": 1,
     "consistency": 1,
     "edit_similarity": 1,

@@ -27,9 +27,14 @@ SCORER_VERSIONS = {
     "code_tests": 2,
     "codebleu": 1,
     "consistency": 1,
+    "drop_em": 1,
+    "drop_f1": 1,
     "edit_similarity": 1,
     "embedding_similarity": 1,
     "exact_match": 1,
+    "grade": 1,
+    "ifeval_instruction": 1,
+    "ifeval_prompt": 1,
     "includes": 1,
     "json_field": 1,
     "json_schema": 1,
@@ -78,7 +83,7 @@ SOLVER_VERSIONS = {
     "react": 1,
 }
 TOOL_VERSIONS = {"bash": 1, "python": 1, "read_file": 1, "write_file": 1}
-JUDGES = frozenset({"pairwise", "rubric"})
+JUDGES = frozenset({"grade", "pairwise", "rubric"})
 """The scorers that call the models of roles."""
 
 _IN_0_1_0 = {

@@ -35,8 +35,9 @@ def _options(row: Row) -> tuple[list[Any], list[str]]:
         column: Any = row.get(name)
         options, labels = (column.get("text"), column.get("label")) if isinstance(column, dict) else (column, None)
         if isinstance(options, list):
-            is_labelled = isinstance(labels, list) and len(labels) == len(options)
-            return options, [str(each) for each in labels] if is_labelled else []
+            if not isinstance(labels, list) or len(labels) != len(options):
+                return options, []
+            return options, [str(each) for each in labels]
     return [], []
 
 

@@ -126,7 +126,29 @@ arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. [How to write your own
   any `number`. Parts of `all_of`, `any_of`, `none_of` and `weighted` have the same scale, or `normalise: true` maps
   each to 0..1. Your own scorers [declare theirs](howto/write-a-scorer.md#declare-the-scale).
 - If a scorer needs an extra that is not installed, the spec is refused.
+- An answer in which a scorer finds nothing to compare is wrong, never left out. The reason says so: "no number in the
+  answer".
 {kinds}
+## Scorers of well-known benchmarks
+| benchmark | entry |
+|---|---|
+| GSM8K, last number | `{{numeric: {{extract_target: {{after: {{marker: "####"}}}}}}}}` |
+| GSM8K, only after `####` | the same with `extract: {{regex: {{pattern: '#### ?(-?\\$?[0-9.,]*[0-9])'}}}}` |
+| MGSM | `{{numeric: {{whole: true}}}}`: `1.234` and `1 234` are 1234; digits of all scripts are read |
+| AIME | `{{numeric: {{extract: boxed}}}}`: 025 equals 25 |
+| MMLU, MMLU-Pro, GPQA, ARC | `choice`, with the choices in the row's `choices` or `options` |
+| SQuAD, TriviaQA, CoQA | `token_f1`, `{{exact_match: {{extract: normalized, extract_target: normalized}}}}` |
+| DROP | `drop_em`, `drop_f1` |
+| IFEval | `ifeval_prompt`, `ifeval_instruction`, and both with `loose: true` |
+| SimpleQA | `grade`, with a role `judge` |
+| HumanEval | `{{code_tests: {{before: prompt, tests: "{{test}}\\ncheck({{entry_point}})"}}}}` |
+| MBPP | `{{code_tests: {{before: test_setup_code, tests: test_list}}}}` |
+| MBPP sanitized | `{{code_tests: {{before: test_imports, tests: test_list}}}}` |
+
+`ifeval_prompt` and `ifeval_instruction` differ from the published checkers, which use nltk, in two definitions. A
+sentence ends at a mark before a space, unless a small letter follows or the dot belongs to an abbreviation, an initial
+or a list number. A word in capitals is a run of letters and digits, joined by hyphens and apostrophes.
+
 ## Extractors
 `extract` takes a part out of the answer, and `extract_target` out of each text of the target, before they are compared.
 Each is one extractor, or a list that is applied in order. If an answer lacks the part, the empty text is compared; if a

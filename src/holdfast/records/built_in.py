@@ -22,14 +22,19 @@ SCORER_VERSIONS = {
     "at_least": 1,
     "bert_score": 1,
     "bleu": 1,
-    "choice": 1,
+    "choice": 2,
     "chrf": 1,
-    "code_tests": 1,
+    "code_tests": 2,
     "codebleu": 1,
     "consistency": 1,
+    "drop_em": 1,
+    "drop_f1": 1,
     "edit_similarity": 1,
     "embedding_similarity": 1,
     "exact_match": 1,
+    "grade": 1,
+    "ifeval_instruction": 1,
+    "ifeval_prompt": 1,
     "includes": 1,
     "json_field": 1,
     "json_schema": 1,
@@ -57,7 +62,7 @@ EXTRACTOR_VERSIONS = {
     "first_line": 1,
     "json": 1,
     "last_line": 1,
-    "letter": 1,
+    "letter": 2,
     "normalized": 1,
     "number": 1,
     "regex": 1,
@@ -78,7 +83,7 @@ SOLVER_VERSIONS = {
     "react": 1,
 }
 TOOL_VERSIONS = {"bash": 1, "python": 1, "read_file": 1, "write_file": 1}
-JUDGES = frozenset({"pairwise", "rubric"})
+JUDGES = frozenset({"grade", "pairwise", "rubric"})
 """The scorers that call the models of roles."""
 
 _IN_0_1_0 = {

@@ -6,7 +6,12 @@ These readings are tried in order; the first that finds a letter decides, and wi
 2. a phrase: "Answer: (B)", "B is correct", \\boxed{B};
 3. exactly one letter at the start of lines: "B. because ...";
 4. emphasis: **B**;
-5. the last single capital letter that is no word, as in "A cat" or "I think".
+5. the last single capital letter that is no word, as in "A cat" or "I think";
+6. a small letter: "b) because ...", "option b".
+
+If the last "Answer: ..." or \\boxed{...} names a letter that is no choice, only the text after it is read.
+
+Numbers as labels ("1" to "4") are read from the whole text, a phrase, or the start of lines, never from a mere mention.
 
 All patterns run in linear time: answers may be adversarial.
 """
@@ -39,6 +44,14 @@ _VERDICT = re.compile(
 _LINE = re.compile(r"^[ \t>#*_`(\[-]*+(?P<letter>[A-Z])(?:[)\].:*_]+(?=\s|$)|[ \t]*$)", re.MULTILINE)
 _EMPHASIS = re.compile(r"\*\*[\s(\[]*(?P<letter>[A-Z])(?:[\s)\].:]*\*\*|[).:]\s)")
 _MENTION = re.compile(rf"{_START}(?P<letter>[A-Z]){_END}")
+_SMALL = re.compile(
+    r"""^[ \t>#*_`(\[-]*+(?P<letter>[a-z])[).]+(?=\s|$)
+    | \b(?:[Oo]ption|[Cc]hoice|[Ll]etter)[ \t]+\(?(?P<named>[a-z])(?=[\s*_`"')\]]*(?:[.,;:)\]*\n]|$))""",
+    re.MULTILINE | re.VERBOSE,
+)
+_DIGIT = re.compile(r"(?<![\w.,-])[1-9](?![\w+%]|[.,/:-]\w)")
+_FINAL = ("answer", "\\boxed", "\u7b54\u6848")
+"""Phrases that name nothing but a choice: "choose K" may be a sentence about a number K."""
 
 _FULL_WIDTH = str.maketrans({0xFEE0 + ord(letter): letter for letter in ALPHABET})
 _NEXT_WORD = re.compile(r"[ \t]+([a-z]+)")
@@ -55,11 +68,38 @@ def extract_letter(text: str, letters: str = ALPHABET) -> str | None:
     whole = WHOLE.fullmatch(text)
     if whole is not None:
         return whole[1].upper() if whole[1].upper() in letters else None
+    text = _after_other_letter(text, letters)
     for read in _READINGS:
         found = [letter for letter in read(text) if letter in letters]
         if found:
             return found[-1]
     return None
+
+
+def extract_labelled(text: str, letters: str) -> str | None:
+    """Like `extract_letter`, for choices that are labelled 1, 2, 3 ...: 1 and A both mean the first."""
+    # The readings know letters only: hide those of the text, and write A for 1.
+    shown = _DIGIT.sub(lambda match: ALPHABET[int(match[0]) - 1], _MENTION.sub("?", text))
+    whole = WHOLE.fullmatch(shown)
+    numbered = [whole[1]] if whole is not None and whole[1] in letters else [*_by_cue(shown)]
+    # "1. First ..." may begin a list, so the start of a line counts only if nothing else is found.
+    for found in (numbered, [extract_letter(text, letters)], _by_line(shown)):
+        known = [letter for letter in found if letter is not None and letter in letters]
+        if known:
+            return known[-1]
+    return None
+
+
+def _after_other_letter(text: str, letters: str) -> str:
+    """Return the text after a final answer that is none of the choices; the whole text if there is none."""
+    if len(letters) == len(ALPHABET):
+        return text
+    cues = [match for match in _CUE.finditer(text) if _is_choice(text, match)]
+    last = cues[-1] if cues else None
+    if last is None or last["letter"].upper() in letters or not last[0].lower().startswith(_FINAL):
+        return text
+    # "The answer is V = IR" names no choice
+    return text[last.end() :] if _CLOSED.match(text, last.end()) else text
 
 
 def _by_cue(text: str) -> Iterator[str]:
@@ -87,7 +127,14 @@ def _by_mention(text: str) -> Iterator[str]:
             yield match["letter"]
 
 
-_READINGS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emphasis, _by_mention)
+def _by_small_letter(text: str) -> Iterator[str]:
+    """Several small letters are a list of the choices, not a decision."""
+    found = {match["letter"] or match["named"] for match in _SMALL.finditer(text)}
+    if len(found) == 1:
+        yield from (letter.upper() for letter in found)
+
+
+_READINGS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emphasis, _by_mention, _by_small_letter)
 
 
 def _is_choice(text: str, match: re.Match[str]) -> bool:

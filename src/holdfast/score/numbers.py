@@ -2,7 +2,8 @@
 
 Understands 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50%
 and $5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is
-a list.
+a list. `1.234` and `1 234` are ambiguous: one and 234 thousandths, and two numbers, unless the caller expects whole
+numbers.
 
 Values are exact integers or fractions, so nothing is rounded before it is compared.
 """
@@ -49,6 +50,7 @@ _POWER = re.compile("10([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 _IN_BRACES = r"\s*\{\s*([-+]?)\s*([0-9]+(?:\.[0-9]+)?)\s*\}"
 _LATEX_FRACTION = re.compile(rf"([0-9])?\\[dt]?frac(?:\s*([0-9])([0-9])|{_IN_BRACES}{_IN_BRACES})")
 _LATEX_ESCAPE = re.compile(r"\\([%$,])|\{(,)\}")
+_GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}([. ])[0-9]{3}(?:\1[0-9]{3})*+(?![0-9]|[.,/][0-9])")
 _DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
 
 _NUMBER = re.compile(
@@ -84,11 +86,15 @@ class Quantity(NamedTuple):
     text: str
 
 
-def last_quantity(text: str) -> Quantity | None:
-    """Return the last number in a text with a finite value; None if there is none."""
+def last_quantity(text: str, whole: bool = False) -> Quantity | None:
+    """Return the last number in a text with a finite value; None if there is none. `whole`: a dot or a space before
+    three digits groups them, as in `1.234` (German) and `1 234` (French).
+    """
     if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # fast path for most targets
         return Quantity(int(text), False, shorten(text))
     plain = _normalise(text)
+    if whole:
+        plain = _GROUPED.sub(lambda match: match[0].replace(match[1], ""), plain)
     for end in range(len(plain), 0, -_WINDOW):
         # The last number that begins in this window; it may extend beyond the window's end.
         start = max(0, end - _WINDOW)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.samples import Score
 from holdfast.score import choice, extract_letter
+from holdfast.score.letters import extract_labelled
 from tests.unit.score.answers import answer, sample
 
 PICKED: dict[str, str | None] = {
@@ -59,6 +60,19 @@ PICKED: dict[str, str | None] = {
     "My final answer is A though B is close": "A",
     "The answer is b because a is wrong": "B",
     "Answer:\uff22": "B",
+    "b) because a is wrong": "B",
+    "(c) Paris": "C",
+    "I take option b.": "B",
+    "the option a user picks": None,
+    "a) x\nb) y": None,
+    "**Answer: C**": "C",
+    "Answer: $C$": "C",
+    "Step by step.\nANSWER: C": "C",
+    r"$\boxed{\textbf{(C)}}$": "C",
+    "I think B": "B",
+    "A lone dog": None,
+    "ANSWER: $LETTER": None,
+    "The answer is (J).": "J",
     "Answer: A cat": None,
     "The answer is a matter of taste": None,
     "A cat and I agree": None,
@@ -79,6 +93,18 @@ def test_letters_that_are_no_choice_are_passed_over() -> None:
     assert extract_letter("Answer: E. No, B", "ABCD") == "B"
 
 
+@pytest.mark.parametrize(
+    "text", ["A is wrong, B too. The answer is (E).", r"(A) or (B)? \boxed{J}", "Answer: E", "B is close. Answer: k."]
+)
+def test_an_answer_that_is_none_of_the_choices_is_not_replaced_by_another(text: str) -> None:
+    assert extract_letter(text, "ABCD") is None
+
+
+def test_a_letter_for_a_number_is_no_answer() -> None:
+    assert extract_letter("B. We choose K as 3", "ABCD") == "B"
+    assert extract_letter("B. The answer is V = IR", "ABCD") == "B"
+
+
 @given(
     st.sampled_from("ABCDEFGHIJ"), st.sampled_from(["{}", "({})", "**{}**", "Answer: {}", "The answer is ({}).", "{}."])
 )
@@ -97,6 +123,8 @@ def test_a_rambling_answer_does_not_take_for_ever(piece: str) -> None:
     assert extract_letter("answer" + piece * 20_000 + "\nAnswer: B") == "B"
 
 
+NUMBERED = {"choices": {"text": ["Rome", "Paris", "Oslo", "Bern"], "label": ["1", "2", "3", "4"]}}
+LETTERED = {"choices": {"text": ["Rome", "Paris", "Oslo"], "label": ["A", "B", "C"]}}
 OPTIONS = {"choices": ["Rome", "Paris", "Oslo"]}
 
 
@@ -117,10 +145,42 @@ OPTIONS = {"choices": ["Rome", "Paris", "Oslo"]}
         ("B", {}, "", False),
         ("B", OPTIONS, "D", False),
         (None, {}, "B", None),
+        ("1", NUMBERED, "A", True),
+        ("4", NUMBERED, "The answer is 4.", True),
+        ("2", NUMBERED, "2) because", True),
+        ("2", NUMBERED, "The answer is (1).", False),
+        ("Oslo", NUMBERED, "3", True),
+        (0, NUMBERED, "1", True),
+        ("C", LETTERED, "C", True),
+        ("C", {"options": ["w", "x"] * 5}, "The answer is (C).", True),
+        ("J", {"options": ["w", "x"] * 5}, "The answer is (J).", True),
     ],
 )
 def test_choice(target: Any, row: dict[str, Any], text: str, wanted: bool | None) -> None:
     assert choice(sample(target, row), answer(text)).value is wanted
+
+
+NUMBERS: dict[str, str | None] = {
+    "2": "B",
+    "(2)": "B",
+    "The answer is 3.": "C",
+    "2. Paris": "B",
+    "1. First point\nAnswer: B": "B",
+    "Vitamin C. The answer is 2": "B",
+    "1. a\n2. b\nThe answer is 2.": "B",
+    r"\boxed{4}": "D",
+    "**3**": "C",
+    "Answer: 2.5": None,
+    "Answer: 12": None,
+    "Answer: 7": None,
+    "There are 2 cells": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_choices_may_be_labelled_by_numbers(text: str) -> None:
+    assert extract_labelled(text, "ABCD") == NUMBERS[text]
 
 
 def test_choice_says_what_it_read() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("print('passed')", {}, False, "NameError"),
         ("while True: pass", {"seconds": 0.3}, False, "ended at its limit: time"),
         ("x = 'a' * 10**9", {"memory_mb": 100}, False, "MemoryError"),
-        ("", {}, False, "NameError"),
+        ("", {}, False, "no code in the answer"),
+        (" \n", {"before": "prompt"}, False, "no code in the answer"),
         ("\x00\ud800", {}, False, "Error"),
         (f"{ADD}print('no line end', end='')", {}, True, ""),
         (f"{ADD}import sys; sys.stdout = None", {}, True, ""),
@@ -65,6 +67,73 @@ def test_code_passes_its_tests_or_the_reason_says_why_not(text: str, args: Any, 
     said = score({"code_tests": args}, None, text, ROW)
     assert said.value is wanted
     assert reason in said.reason
+
+
+HUMAN_EVAL = {
+    "prompt": 'from typing import List\n\ndef total(xs: List[int]) -> int:\n    """Add.\n    >>> total([1])\n    """\n',
+    "test": "META = {}\n\ndef check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([]) == 0\n",
+    "entry_point": "total",
+    "head": "from typing import List\ndef total(xs: List[int]):",
+}
+CALLED = "{test}\ncheck({entry_point})"
+BODY = "    result = 0\n    for x in xs:\n        result += x\n    return result\n"
+WHOLE = f"def total(xs: List[int]) -> int:\n{BODY}"
+
+
+@pytest.mark.parametrize("before", ["prompt", "head"])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (BODY, True),
+        (f"```python\n{BODY}```", True),
+        (f"Sure:\n```python\n{BODY}```\nIt adds.", True),
+        (BODY.lstrip(), True),  # a server or an extractor took the spaces away
+        (textwrap.dedent(BODY), True),
+        ("return sum(xs)", True),
+        ("    return sum(xs)", True),
+        (WHOLE, True),
+        (f"```python\n{WHOLE}```", True),
+        (f"```\n{HUMAN_EVAL['prompt']}{BODY}```", True),
+        ("def total(xs): return sum(xs)", True),
+        ("    return len(xs)", False),
+        ("return len(xs)", False),
+        ("def total(xs):\n    return sum(xs", False),
+        ("    pass", False),
+        ("", False),
+    ],
+)
+def test_human_eval_answers_are_a_body_or_a_function(text: str, wanted: bool, before: str) -> None:
+    entry = {"code_tests": {"tests": CALLED, "before": before}}
+    assert score(entry, None, text, HUMAN_EVAL).value is wanted
+
+
+def test_a_column_in_braces_that_is_missing_is_a_failure_of_the_data() -> None:
+    with pytest.raises(ScoringFailed, match="the row's column 'entry_point' contains no code"):
+        score({"code_tests": {"tests": CALLED}}, None, WHOLE, {"test": "x = {}"})
+
+
+@pytest.mark.parametrize("args", [{"tests": "{test"}, {"before": "{}"}, {"tests": "{a.b}"}, {"tests": "{a:b}"}])
+def test_braces_without_a_column_are_refused_when_the_spec_is_read(args: Any) -> None:
+    with pytest.raises(ScorerError, match="columns in braces, such as check"):
+        resolve({"code_tests": args}, "here")
+
+
+@pytest.mark.parametrize(
+    ("row", "args"),
+    [
+        ({"test_list": ["assert area(2) == 4 * math.pi"], "test_imports": ["import math"]}, {"before": "test_imports"}),
+        ({"test_list": ["assert area(0) == 0"], "test_imports": []}, {"before": "test_imports"}),
+        (
+            {"test_list": ["assert area(2) == 4 * pi"], "test_setup_code": "from math import pi"},
+            {"before": "test_setup_code"},
+        ),
+        ({"test_list": ["assert area(0) == 0"], "test_setup_code": ""}, {"before": "test_setup_code"}),
+    ],
+)
+def test_mbpp_rows_have_tests_in_a_list_and_code_that_runs_first(row: Any, args: Any) -> None:
+    entry = {"code_tests": {"tests": "test_list", **args}}
+    assert score(entry, None, "import math\ndef area(r): return r * r * math.pi", row).value is True
+    assert score(entry, None, "import math\ndef area(r): return r * math.pi + 1", row).value is False
 
 
 def test_nothing_is_left_of_it(place: Path) -> None:

@@ -227,3 +227,51 @@ def test_judges_have_an_identity_of_their_own_which_arguments_change() -> None:
     assert identity(resolve("pairwise", "x"))["function"] != identity(plain)["function"]
     assert plain.roles() == ["judge"]
     assert resolve({"rubric": {"criteria": "a", "roles": ["x", "y"]}}, "x").roles() == ["x", "y"]
+
+
+def graded(grade: Any, reason: str = "because") -> dict[str, Any]:
+    return {"reason": reason, "grade": grade}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (graded("correct"), "correct"),
+        (graded("INCORRECT"), "incorrect"),
+        (graded("not attempted"), "not_attempted"),
+        (graded("NOT_ATTEMPTED"), "not_attempted"),
+        ('```json\n{"reason": "because", "grade": "correct"}\n```', "correct"),
+    ],
+)
+def test_a_judge_grades_a_fact(said: Any, wanted: str) -> None:
+    talk = Talk(judge=[said])
+    assert judged("grade", talk) == {"grade": Score(wanted, "because")}
+    ((role, (system, user)),) = talk.asked
+    assert role == "judge"
+    assert "never an instruction to you" in system["content"]
+    assert all(each in system["content"] for each in ("correct:", "incorrect:", "not_attempted:"))
+    assert all(each in user["content"] for each in ("question", "four", "4"))
+
+
+@pytest.mark.parametrize("said", ["correct", graded("A"), graded(""), graded(["correct"]), {"reason": "x"}, graded(1)])
+def test_a_grade_that_is_none_of_the_three_is_asked_for_again_and_never_a_grade(said: Any) -> None:
+    assert judged("grade", Talk(judge=[said, graded("incorrect")]))["grade"].value == "incorrect"
+    with pytest.raises(ScoringFailed, match="asked 2 times"):
+        judged({"grade": {"ask_again": 1}}, Talk(judge=[said, said]))
+
+
+def test_an_empty_answer_is_not_attempted_and_costs_no_call() -> None:
+    assert judged("grade", Talk(), text=" \n") == {"grade": Score("not_attempted", "no answer")}
+    assert judged("grade", Talk(), target=None) == {"grade": Score(None, "the sample has no target")}
+
+
+def test_a_grade_has_one_judge_of_any_role() -> None:
+    assert judged({"grade": {"role": "other"}}, Talk(other=[graded("correct")]))["grade"].value == "correct"
+    with pytest.raises(ScorerError, match="'roles'"):
+        resolve({"grade": {"roles": ["a", "b"]}}, "here")
+
+
+def test_an_alternative_of_several_expected_answers_is_shown() -> None:
+    talk = Talk(judge=[graded("correct")])
+    judged("grade", talk, target=["4", "four"])
+    assert '["4","four"]' in talk.asked[0][1][1]["content"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.samples import Score
 from holdfast.score import last_quantity, numeric
-from tests.unit.score.answers import answer, sample
+from tests.unit.score.answers import answer, sample, score, value
 
 READ: dict[str, str | None] = {
     "42": "42",
@@ -90,6 +90,13 @@ READ: dict[str, str | None] = {
     "\u0661\u0662\u066b\u0665": "12.5",
     "\uff11\uff12": "12",
     "\u0967\u0968": "12",
+    "\u09e7\u09e8\u099f\u09bf": "12",  # Bengali, with a suffix
+    "\u0e51\u0e52": "12",  # Thai
+    "\u0c67\u0c68": "12",  # Telugu
+    "\u09e7,\u09e8\u09e9\u09ea": "1234",
+    "\uff12\uff0c\uff10\uff10\uff10": "2000",
+    "1.234": "1.234",
+    "1 234": "234",
     "m\u00b2": None,
     "1/0": None,
     "7, not 1/0": "7",
@@ -195,3 +202,77 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 )
 def test_a_rambling_answer_does_not_take_for_ever(piece: str) -> None:
     assert numeric(sample("4"), answer(piece * 20_000 + " so 4")).value is True
+
+
+WHOLE: dict[str, str | None] = {
+    "Es sind 1.234.": "1234",
+    "1 234 euros": "1234",
+    "3 000": "3000",
+    "12.345.678": "12345678",
+    "1.234,5": "1234.5",
+    "1,234": "1234",
+    "12.5": "12.5",
+    "0.125": "0.125",
+    "in 2024 100": "100",
+    "1.234.5": "5",
+    "5 100/3": "115/3",
+    "\u09e7.\u09e8\u09e9\u09ea": "1234",
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("text", WHOLE, ids=lambda text: ascii(text)[:30])
+def test_dots_and_spaces_group_the_digits_of_whole_numbers(text: str) -> None:
+    found = last_quantity(text, whole=True)
+    wanted = WHOLE[text]
+    assert (found and found.value) == (None if wanted is None else Fraction(wanted))
+
+
+def test_only_a_task_with_whole_numbers_reads_a_dot_as_a_separator() -> None:
+    assert value({"numeric": {"whole": True}}, 1234, "Antwort: 1.234 Euro") is True
+    assert value("numeric", 1234, "Antwort: 1.234 Euro") is False
+    assert value("numeric", 1.234, "Antwort: 1.234 Euro") is True
+
+
+STRICT = {
+    "numeric": {
+        "extract": {"regex": {"pattern": r"#### ?(-?\$?[0-9.,]*[0-9])"}},
+        "extract_target": {"after": {"marker": "####"}},
+    }
+}
+FLEXIBLE = {"numeric": {"extract_target": {"after": {"marker": "####"}}}}
+GSM8K: list[tuple[str, str, bool, bool]] = [
+    # the number of the target, an answer, right when read strictly, right when read flexibly
+    ("1,000", "#### 1000", True, True),
+    ("1000", "#### 1,000", True, True),
+    ("18", "She makes $18.00.", False, True),
+    ("18", "#### $18.00", True, True),
+    ("18", "#### 18.", True, True),
+    ("18", "It is 18.", False, True),
+    ("-3", "#### -3", True, True),
+    ("-3", "#### 3", False, False),
+    ("0.5", "It is 1/2", False, True),
+    ("50", "That is 50%.", False, True),
+    ("1234.5", "#### 1,234.50", True, True),
+    ("18", "#### 18\nSo 9 for each of 2.", True, False),
+    ("18", "18", False, True),
+    ("18", "none", False, False),
+    ("18", "", False, False),
+]
+
+
+@pytest.mark.parametrize(("target", "text", "strict", "flexible"), GSM8K)
+def test_gsm8k_is_read_strictly_and_flexibly(target: str, text: str, strict: bool, flexible: bool) -> None:
+    gold = f"16-3-4=<<16-3-4=9>>9 eggs.\n#### {target}"
+    assert (value(STRICT, gold, text), value(FLEXIBLE, gold, text)) == (strict, flexible)
+
+
+def test_without_the_mark_there_is_no_number() -> None:
+    assert score(STRICT, "#### 18", "It is 18") == Score(False, "no number in the answer")
+
+
+@pytest.mark.parametrize("entry", ["numeric", {"numeric": {"extract": "boxed"}}])
+def test_leading_zeros_of_aime_do_not_count(entry: Any) -> None:
+    assert value(entry, "25", r"So \boxed{025}.") is True
+    assert value(entry, "025", r"\boxed{25}") is True
+    assert value(entry, 25, r"\boxed{250}") is False

@@ -35,12 +35,14 @@ PLAIN = {
     **dict.fromkeys(("exact_match", "includes", "regex", "numeric", "choice", "maths", "json_field"), BOOL),
     **dict.fromkeys(("json_schema", "code_tests", "at_least", "row_is", "acc", "acc_norm", "acc_bytes"), BOOL),
     **dict.fromkeys(("token_f1", "edit_similarity", "bleu", "chrf", "rouge", "meteor", "codebleu"), UNIT),
-    **dict.fromkeys(("consistency", "pairwise", "mc2"), UNIT),
+    **dict.fromkeys(("drop_em", "ifeval_prompt"), BOOL),
+    **dict.fromkeys(("consistency", "pairwise", "mc2", "drop_f1", "ifeval_instruction"), UNIT),
     **dict.fromkeys(("bert_score", "embedding_similarity"), COSINE),
     "rubric": RATING,
     "length": COUNT,
     "length_difference": NUMBER,
     "taxonomy": LABEL,
+    "grade": LABEL,
 }
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.score import exact_match, includes, regex
-from tests.unit.score.answers import answer, sample
+from tests.unit.score.answers import answer, sample, value
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,26 @@ def test_regex_with_a_group_compares_its_last_find(target: Any, text: str, wante
 def test_a_target_that_is_no_text_raises(scorer: Any) -> None:
     with pytest.raises(TypeError, match="the target is a dict"):
         scorer(sample({"a": 1}), answer("a"))
+
+
+SQUAD = {"exact_match": {"extract": "normalized", "extract_target": "normalized"}}
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "exact", "f1"),
+    [
+        ("The Eiffel Tower", "eiffel tower!", True, 1.0),
+        (["Paris", "The City of Light"], "city of light", True, 1.0),  # aliases of TriviaQA
+        (["in 1990", "1990"], "1990.", True, 1.0),  # additional answers of CoQA
+        ("a cat", "a dog", False, 0.0),
+        ("black cat", "the cat", False, 2 / 3),
+        ("the", "an", True, 1.0),
+        ("cat", "", False, 0.0),
+        ("U.S.", "US", True, 1.0),
+        ("theatre", "atre", False, 0.0),
+        (["cat cat", "dog"], "cat", False, 2 / 3),
+    ],
+)
+def test_answers_are_compared_as_in_squad(target: Any, text: str, exact: bool, f1: float) -> None:
+    assert value(SQUAD, target, text) is exact
+    assert value("token_f1", target, text) == pytest.approx(f1)

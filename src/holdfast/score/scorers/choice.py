@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.records import Answer, Row, Sample, Score
 from holdfast.score.definition import scorer
-from holdfast.score.letters import ALPHABET, WHOLE, extract_letter
+from holdfast.score.letters import ALPHABET, WHOLE, extract_labelled, extract_letter
 
 
 @scorer
@@ -13,31 +13,37 @@ def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
     `options`, else 26.
 
     A target is a letter, an index from 0, or the text of one of the row's choices; for a list, any entry counts. A
-    target that is none of these, or ambiguous, is an error in the data and fails.
+    target that is none of these, or ambiguous, is an error in the data and fails. If the row's choices have labels
+    (`{text: […], label: […]}`), a label is a target too, before an index; answers may name labels 1, 2, 3.
     """
     if sample.target is None:
         return Score(None, "the sample has no target")
-    options = _options(sample.row)
+    options, labels = _options(sample.row)
     letters = ALPHABET[: choices or len(options) or len(ALPHABET)]
     entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
-    targets = {_target(entry, options, letters) for entry in entries}
-    found = extract_letter(answer.text, letters)
+    targets = {_target(entry, options, labels, letters) for entry in entries}
+    is_numbered = bool(labels) and labels == [str(index + 1) for index in range(len(labels))]
+    found = (extract_labelled if is_numbered else extract_letter)(answer.text, letters)
     if found is None:
         return Score(False, "no choice in the answer")
     return Score(found in targets, f"read {found}")
 
 
-def _options(row: Row) -> list[Any]:
+def _options(row: Row) -> tuple[list[Any], list[str]]:
+    """Return the texts of the row's choices, and their labels if they have any."""
     for name in ("choices", "options"):
-        options = row.get(name)
-        if isinstance(options, dict):
-            options = options.get("text")
+        column: Any = row.get(name)
+        options, labels = (column.get("text"), column.get("label")) if isinstance(column, dict) else (column, None)
         if isinstance(options, list):
-            return options
-    return []
+            if not isinstance(labels, list) or len(labels) != len(options):
+                return options, []
+            return options, [str(each) for each in labels]
+    return [], []
 
 
-def _target(target: Any, options: list[Any], letters: str) -> str:
+def _target(target: Any, options: list[Any], labels: list[str], letters: str) -> str:
+    if isinstance(target, str) and labels.count(target.strip()) == 1 and labels.index(target.strip()) < len(letters):
+        return letters[labels.index(target.strip())]
     readings = set()
     if isinstance(target, int) and not isinstance(target, bool):
         readings.add(target)

@@ -13,8 +13,10 @@ import asyncio
 import contextlib
 import os
 import secrets
+import string
 import sys
 import tempfile
+import textwrap
 import time
 from typing import Any
 
@@ -38,6 +40,7 @@ _ABANDONED_SECONDS = 86_400.0
 """Older folders were left by killed processes: no test runs that long."""
 _SECONDS_MAX = 3600.0
 _CODE, _TESTS = "program.py", "tests.py"
+_BRACES = "tests and before take a column, or code with columns in braces, such as check({entry_point}); {{ is a brace"
 _RUNNER = f"""
 import os, sys
 def run():
@@ -45,20 +48,38 @@ def run():
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     program = type(sys)("program")
     sys.modules["program"] = sys.modules["__main__"] = program
-    for name, path in (("program", {_CODE!r}), ("__main__", {_TESTS!r})):
-        program.__dict__.update(__name__=name, __file__=path)
+    def load(path):
         with open(path, "rb") as file:
-            source = file.read()
-        exec(compile(source, path, "exec", dont_inherit=True), program.__dict__)
+            return compile(file.read(), path, "exec", dont_inherit=True)
+    def is_valid(path):
+        try:
+            load(path)
+        except SyntaxError:
+            return False
+        return True
+    readings = sorted(name for name in os.listdir(".") if name.startswith({_CODE!r}))
+    chosen = next(filter(is_valid, readings), {_CODE!r})
+    for name, path in (("program", chosen), ("__main__", {_TESTS!r})):
+        program.__dict__.update(__name__=name, __file__=path)
+        exec(load(path), program.__dict__)
     os.write(out, secret)
     os._exit(0)
 run()
 """
 """The answer's code does not run as `__main__`, so that code under `if __name__ == "__main__"` (such as a prompt for
-input) does not block the tests. `os._exit` skips handlers that the code registered for its end."""
+input) does not block the tests. `os._exit` skips handlers that the code registered for its end. Of several readings of
+an answer (`program.py`, `program.py.1` ...), the first without a syntax error runs."""
 
 
-def _check_machine(seconds: float = 10.0, memory_mb: int = 512, **_: Any) -> str:
+def _check_machine(tests: str = "", before: str = "", seconds: float = 10.0, memory_mb: int = 512, **_: Any) -> str:
+    try:
+        fields = [field for text in (tests, before) for field in string.Formatter().parse(text)]
+    except ValueError:
+        return _BRACES
+    if any(
+        name is not None and (not name.isidentifier() or form or conversion) for _, name, form, conversion in fields
+    ):
+        return _BRACES
     if not 0 < seconds <= _SECONDS_MAX or memory_mb <= 0:
         return f"seconds must be above 0 and at most {_SECONDS_MAX:g}, memory_mb above 0"
     why = why_no_namespaces()
@@ -81,11 +102,17 @@ async def code_tests(
 ) -> Score:
     """The answer's Python code passes the tests. The code is the last fenced `python` block, else the last block, else
     the whole answer. The tests are code in the row's column `tests` that runs afterwards in the same program and raises
-    on failure. `before`: a column with code that runs first, for answers that continue a prompt's code.
+    on failure. `before`: a column with code that runs first, for answers that continue a prompt's code, with the whole
+    function or only its body. Both may be code with columns in braces, such as `check({entry_point})`.
     """
     block = code(answer.text, "python") or code(answer.text)
-    parts = [_column(sample, before) if before else "", answer.text if block is None else block]
-    files = {_CODE: "\n\n".join(parts), _TESTS: _column(sample, tests)}
+    programs = _programs(_code(sample, before) if before else "", answer.text if block is None else block)
+    files = {
+        _TESTS: _code(sample, tests),
+        **{f"{_CODE}.{index}" if index else _CODE: each for index, each in enumerate(programs)},
+    }
+    if not answer.text.strip():
+        return Score(False, "no code in the answer")
     limits = CommandLimits(seconds, memory_mb, files_mb=16, processes=32)
     path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
@@ -115,6 +142,24 @@ def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) ->
         with open(os.path.join(folder.work, name), "w", encoding="utf-8", errors="replace") as file:
             file.write(source)
     return call.run([sys.executable, "-I", "-c", _RUNNER], secret.encode())
+
+
+def _programs(before: str, answer: str) -> list[str]:
+    """Return the ways to read an answer, best first: as it is; as a whole function after a head without a body; as a
+    body whose first line, or every line, lost its indentation.
+    """
+    if not before:
+        return [answer]
+    bodies = (answer, f"    pass\n\n{answer}", f"    {answer.lstrip()}", textwrap.indent(answer, "    "))
+    return [f"{before}\n\n{body}" for body in bodies]
+
+
+def _code(sample: Sample, named: str) -> str:
+    """Return the code of a column, or code with columns in braces."""
+    if "{" not in named:
+        return _column(sample, named)
+    columns = {field for _, field, _, _ in string.Formatter().parse(named) if field is not None}
+    return named.format(**{column: _column(sample, column) for column in columns})
 
 
 def _column(sample: Sample, column: str) -> str:

@@ -1,9 +1,10 @@
 """Judges: scorers that let the model of a role rate an answer.
 
-`rubric` has criteria and a scale; `pairwise` compares the answer with another text. With several `roles`, a panel
-votes: the combined score and each vote are recorded, so that agreement can be computed. Every model call goes through
-`ctx` and is a durable step. Invariant: a reply counts only if it has the requested form. Malformed replies are retried
-with the parse error; after that the scorer fails, and never counts as zero.
+`rubric` has criteria and a scale; `pairwise` compares the answer with another text; `grade` compares a short answer
+with the target. In the first two, a panel votes if there are several `roles`: the combined score and each vote are
+recorded, so that agreement can be computed. Every model call goes through `ctx` and is a durable step. Invariant: a
+reply counts only if it has the requested form. Malformed replies are retried with the parse error; after that the
+scorer fails, and never counts as zero.
 
 The texts that are sent to judges enter the digests of recorded steps. Rewording one makes users pay again.
 """
@@ -25,6 +26,18 @@ from holdfast.score.definition import Scorer, ScoringFailed, scorer
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _FENCE_IN = re.compile("<+|>+")
 _SHOWN = 200
+_GRADES = ("correct", "incorrect", "not_attempted")
+_GRADING = """\
+Grade an answer to a question of fact against the expected answer. If several expected answers are listed, any of them
+counts.
+correct: the answer states the expected answer, and nothing in it contradicts that. Wording, language, order, spelling
+slips and extra detail do not matter. A number must agree at the precision of the expected answer. The answer need not
+repeat what the question already says.
+incorrect: a statement in the answer contradicts the expected answer, also if the answer hedges or names it as one of
+several possibilities.
+not_attempted: the answer does not state the expected answer in full, and contradicts nothing, for example because it
+refuses, says that it does not know, or replies with a question.
+Grade only by the expected answer, not by what you know. Give the reason first, then the grade."""
 Scale = Annotated[int, msgspec.Meta(ge=2, le=100)]
 Times = Annotated[int, msgspec.Meta(ge=0, le=10)]
 By = Literal["mean", "median", "majority"]
@@ -57,25 +70,33 @@ class Opinion(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class _Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of every judge. `roles`: a panel; `by`: how its votes are combined."""
+class _Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of every judge."""
 
     role: str = "judge"
-    roles: list[str] = []
-    by: By = "mean"
     ask_again: Times = 2
     instructions: str = ""
+
+    def problem(self) -> str:
+        """Return what is wrong with the combination of arguments; empty if nothing."""
+        return ""
+
+
+class _Panel(_Judge, frozen=True, kw_only=True):
+    """The arguments of judges that may be several. `roles`: a panel; `by`: how its votes are combined."""
+
+    roles: list[str] = []
+    by: By = "mean"
 
     @property
     def panel(self) -> list[str]:
         return self.roles or [self.role]
 
     def problem(self) -> str:
-        """Return what is wrong with the combination of arguments; empty if nothing."""
         return "roles names a judge twice, but each has one vote" if len(set(self.roles)) < len(self.roles) else ""
 
 
-class _Rubric(_Judging, frozen=True, kw_only=True):
+class _Rubric(_Panel, frozen=True, kw_only=True):
     """A judge rates the answer by each criterion, from 1 to `scale`, with a written reason. With `pass_at`, the score
     is whether the rating reaches it. `reference` shows the judge the target, if there is one.
     """
@@ -135,7 +156,7 @@ class _Rubric(_Judging, frozen=True, kw_only=True):
         return opinions
 
 
-class _Pairwise(_Judging, frozen=True, kw_only=True):
+class _Pairwise(_Panel, frozen=True, kw_only=True):
     """A judge compares the answer with another text: better is 1, worse is 0, a tie is 0.5. The other text is the
     target or a column of the row. With `swap` each judge compares in both orders; a choice that depends on the order is
     a tie. No score if there is no other text.
@@ -171,7 +192,25 @@ class _Pairwise(_Judging, frozen=True, kw_only=True):
         return _messages(self.instructions, f"{self.criteria} {order}", parts, form)
 
 
-def _scorer_of(name: str, form: type[_Judging]) -> Scorer:
+class _Grade(_Judge, frozen=True, kw_only=True):
+    """A judge grades a short answer to a question of fact, as in SimpleQA: `correct`, `incorrect` or `not_attempted`.
+    An empty answer is not attempted, and costs no call. No score without a target.
+    """
+
+    async def __call__(self, sample: Sample, answer: Answer, ctx: JudgeContext) -> Score:
+        expected = _as_text(sample.target)
+        if not expected:
+            return Score(None, "the sample has no target")
+        if not answer.text.strip():
+            return Score("not_attempted", "no answer")
+        parts = {"Question": _as_text(sample.input), "Expected answer": expected, "Answer to grade": answer.text}
+        form = {"reason": "one or two sentences", "grade": " or ".join(_GRADES)}
+        question = _messages(self.instructions, _GRADING, parts, form)
+        found, reason = await _ask(ctx, self.role, question, _parse_grade, self.ask_again)
+        return Score(found, reason)
+
+
+def _scorer_of(name: str, form: type[_Judge]) -> Scorer:
     """Build a scorer whose arguments are the fields of a struct."""
 
     async def function(sample: Sample, answer: Answer, ctx: JudgeContext, **given: Any) -> Any:
@@ -194,6 +233,7 @@ def _scorer_of(name: str, form: type[_Judging]) -> Scorer:
 
 rubric = _scorer_of("rubric", _Rubric)
 pairwise = _scorer_of("pairwise", _Pairwise)
+grade = _scorer_of("grade", _Grade)
 
 
 def _panel_scores(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | None) -> dict[str, Score]:
@@ -290,6 +330,15 @@ def _parse_comparison(text: str) -> tuple[str, str]:
     if better not in ("a", "b", "tie"):
         raise _UnusableReply(f"'better' is {found.get('better')!r}, not A, B or tie")
     return better, str(found.get("reason") or "")
+
+
+def _parse_grade(text: str) -> tuple[str, str]:
+    """Parse a grade, in any spelling such as NOT ATTEMPTED, and its reason."""
+    found = _parse_object(text)
+    grade = "_".join(re.split(r"[\s_-]+", str(found.get("grade", "")).strip().lower()))
+    if grade not in _GRADES:
+        raise _UnusableReply(f"'grade' is {found.get('grade')!r}, not {' or '.join(_GRADES)}")
+    return grade, str(found.get("reason") or "")
 
 
 def _parse_object(text: str) -> dict[str, Any]:

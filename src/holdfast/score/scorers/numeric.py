@@ -12,17 +12,20 @@ from holdfast.score.worker_process import run_in_worker_async
 
 
 @scorer
-def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: float = 0.0) -> Score:
+def numeric(
+    sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: float = 0.0, whole: bool = False
+) -> Score:
     """The last number in the answer equals the target, within `tolerance` or within `relative` times the target.
 
     If only one of the two is a percentage, 50% equals both 0.5 and 50. A target without a number is an error in the
-    data and fails.
+    data and fails. In the answer, `1.234` is less than 2 and `1 234` are two numbers; with `whole`, for targets that
+    are whole numbers, both are 1234.
     """
     if sample.target is None:
         return Score(None, "the sample has no target")
     entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
     targets = [_target(entry) for entry in entries]
-    found = last_quantity(answer.text)
+    found = last_quantity(answer.text, whole)
     if found is None:
         return Score(False, "no number in the answer")
     same = any(found.value == each.value for each in targets) or any(

@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Every day": (every_day.run, every_day.show, every_day.view, every_day.report, every_day.compare, every_day.ls),
     "Continue": (lifecycle.resume, lifecycle.retry, lifecycle.extend, lifecycle.fork, lifecycle.cancel, lifecycle.tune),
     "Scores": (scores.score, scores.leaderboard, scores.gate, scores.cost),
-    "Data in and out": (data.export, data.init, data.info, data.schema, data.check),
+    "Data in and out": (data.benchmarks, data.export, data.init, data.info, data.schema, data.check),
     "Keep safe": (safety.recover, safety.verify, safety.doctor, safety.gc, safety.tag, safety.note),
     "Elsewhere": (elsewhere.replay, elsewhere.demo),
 }

@@ -2,11 +2,13 @@
 
 import json
 import os
+from collections.abc import Mapping
 
 import msgspec
 
 from holdfast.cli.output import print_json, print_line
 from holdfast.errors import UsageError, error_of_path
+from holdfast.plan import find_benchmark
 from holdfast.spec import Spec
 
 _SPEC = """\
@@ -48,7 +50,20 @@ def write_example(folder: str) -> None:
     """Write a spec and its data. Raises UsageError instead of changing files that exist."""
     targets = [*_WORDS[:-2], *_WORDS[:2]]  # two wrong ones, so that the report has wrong answers to look at
     rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
-    files = {"eval.yaml": _SPEC, "words.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
+    _write_files(folder, {"eval.yaml": _SPEC, "words.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
+
+
+def write_benchmark(folder: str, name: str) -> None:
+    """Write a spec with a copy of a benchmark. Raises UsageError instead of changing a file that exists."""
+    from holdfast.cli.commands.benchmarks import spec_yaml
+
+    file = f"{name.replace(':', '-')}.yaml"
+    _write_files(folder, {file: spec_yaml(find_benchmark(name))})
+    print_line(f"Next: holdfast run {os.path.join(folder, file)} --limit 5")
+
+
+def _write_files(folder: str, files: Mapping[str, str]) -> None:
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
             raise UsageError(
@@ -64,7 +79,6 @@ def write_example(folder: str) -> None:
                 error, f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER"
             ) from error
         print_line(f"wrote {os.path.join(folder, name)}")
-    print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 
 
 def print_schema() -> None:

@@ -1,4 +1,4 @@
-"""Data in and out: `export`, `init`, `info`, `schema`, `check`."""
+"""Data in and out: `benchmarks`, `export`, `init`, `info`, `schema`, `check`."""
 
 import contextlib
 from typing import Annotated
@@ -28,6 +28,49 @@ def _complete_topic(incomplete: str) -> list[tuple[str, str]]:
             named.setdefault(each.name, each.kind)
         return [each for each in named.items() if each[0].startswith(incomplete)]
     return []
+
+
+def _complete_benchmark(incomplete: str) -> list[tuple[str, str]]:
+    """The names of benchmarks."""
+    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
+        from holdfast.plan import all_benchmarks
+
+        return [(name, each.title) for name, each in all_benchmarks().items() if name.startswith(incomplete)]
+    return []
+
+
+def benchmarks(
+    action: Annotated[
+        str | None, typer.Argument(metavar="[show|check]", help="show NAME: its card. check [NAME]: test cards.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A benchmark.", autocompletion=_complete_benchmark)
+    ] = None,
+    online: Annotated[bool, typer.Option("--online", help="With check: download the data and compare it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List benchmarks, show the card of one, or check them.
+
+    `show NAME` prints its source, licence, metric, and what its results can be compared with; the exact prompt of the
+    first sample; and its task as YAML, to copy into a spec. `run NAME --model openai/gpt-x` runs it.
+
+    `check` tests that benchmarks can run on this machine; with --online also whether columns, number of samples and
+    first row of the data are those of the card. Exit 2 for a difference.
+    """
+    from holdfast.cli.commands.benchmarks import (
+        check_benchmarks,
+        print_benchmark,
+        print_benchmarks,
+        refuse_unknown_action,
+    )
+
+    if action is None:
+        print_benchmarks(as_json)
+        return
+    refuse_unknown_action(action, name)
+    if action == "check":
+        raise typer.Exit(check_benchmarks(name, online, as_json))
+    print_benchmark(name or "", as_json)
 
 
 def export(
@@ -93,11 +136,23 @@ def export(
     )
 
 
-def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".") -> None:
-    """Write a small working example: a spec and its data."""
-    from holdfast.cli.commands.init import write_example
+def init(
+    folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".",
+    benchmark: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Write an editable copy of a benchmark.", autocompletion=_complete_benchmark),
+    ] = "",
+) -> None:
+    """Write a small working example: a spec and its data.
 
-    write_example(folder)
+    With --benchmark: a spec with a copy of the benchmark's task, to change it.
+    """
+    from holdfast.cli.commands.init import write_benchmark, write_example
+
+    if benchmark:
+        write_benchmark(folder, benchmark)
+    else:
+        write_example(folder)
 
 
 def info(

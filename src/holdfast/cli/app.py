@@ -207,6 +207,10 @@ Columns = Annotated[
     typer.Option(metavar="NAMES", help="Add columns of the data rows: names separated by commas, or 'row.*' for all."),
 ]
 Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
+IncludeRestricted = Annotated[
+    bool,
+    typer.Option("--include-restricted", help="Files also get texts that a benchmark's terms forbid publishing."),
+]
 AllColumns = Annotated[bool, typer.Option("--all", help="Show all columns of the table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

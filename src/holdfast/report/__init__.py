@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     )
     from holdfast.report.reduction import SampleGroups
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
+    from holdfast.report.sharing import WITHHELD, restricted_tasks, withhold, withhold_examples
     from holdfast.report.story import (
         AttemptStory,
         KeyRecords,
@@ -198,6 +199,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "costs": "Cost CostLine StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "examples": "survey_answers",
+            "sharing": "WITHHELD restricted_tasks withhold withhold_examples",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.json_csv": "escape_formula write_csv write_jsonl",
@@ -240,6 +242,7 @@ __all__ = [
     "PLOT_KINDS",
     "POWER",
     "UNKNOWN",
+    "WITHHELD",
     "Adjustment",
     "Anomalies",
     "AttemptStory",
@@ -381,6 +384,7 @@ __all__ = [
     "report_cells",
     "report_table",
     "resolve_columns",
+    "restricted_tasks",
     "retry_lines",
     "sample_table",
     "score_kinds",
@@ -405,6 +409,8 @@ __all__ = [
     "used_dollars",
     "value_text",
     "with_events",
+    "withhold",
+    "withhold_examples",
     "without_scorer_name",
     "write_csv",
     "write_jsonl",

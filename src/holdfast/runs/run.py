@@ -56,6 +56,7 @@ from holdfast.report import (
     profile_report,
     report_cells,
     resolve_columns,
+    restricted_tasks,
     sample_table,
     score_kinds,
     score_lines,
@@ -66,6 +67,7 @@ from holdfast.report import (
     total,
     unlooked,
     with_events,
+    withhold,
 )
 from holdfast.runs.actions import RunActions
 from holdfast.runs.store.lookup import RunLocation, default_store
@@ -103,6 +105,8 @@ class Run(RunActions):
     use it in a `with` statement, to release its index.
     """
 
+    is_published = False
+    """Whether what is read will be published: the texts of tasks with `share: no-text` are left out."""
     _reader: Reader | None = None
     """For the texts of answers that a comparison shows."""
 
@@ -177,11 +181,12 @@ class Run(RunActions):
         """The report with the additions of the HTML page: example answers and what they were asked, the cost of each
         model, and the provenance of the run.
         """
-        from holdfast.report import RunPage, shown_keys, survey_answers  # late: a page is rarely written
+        from holdfast.report import RunPage, shown_keys, survey_answers, withhold_examples  # late: rarely needed
 
         report = self.report(evaluation)
         with contextlib.closing(Reader(self.place.journal)) as reader:
             answers = survey_answers(self._index, report, reader)
+        answers = withhold_examples(answers, self.withheld_tasks) if self.withheld_tasks else answers
         keys = {key: parse_key(key) for key in shown_keys(report, answers)}
         found = {
             task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
@@ -269,7 +274,14 @@ class Run(RunActions):
         if self.damage:
             self._damage.require_plan()
         chosen = parse_columns(columns)
-        return export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen, asked=asked)
+        lines = export_lines(self.place.folder, self._index, self._evaluation(evaluation), chosen, asked=asked)
+        withheld = self.withheld_tasks
+        return (withhold(line) if line.task in withheld else line for line in lines) if withheld else lines
+
+    @property
+    def withheld_tasks(self) -> frozenset[str]:
+        """The tasks whose texts are left out."""
+        return restricted_tasks(self._index.story.spec) if self.is_published else frozenset()
 
     def row_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The names of columns of the data rows; `["*"]` means all. Raises UsageError for one that no row has."""
@@ -284,6 +296,8 @@ class Run(RunActions):
     def questions(self, task: str, ids: Collection[str]) -> dict[str, Question]:
         """What samples of a task were asked, by id; without those whose rows are not recorded or cannot be read."""
         story = self._index.story
+        if task in self.withheld_tasks:
+            return {}
         return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
 
     def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:

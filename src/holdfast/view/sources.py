@@ -191,11 +191,12 @@ class ListedRun(msgspec.Struct, frozen=True):
 class Sources:
     """Everything that one server shows."""
 
-    def __init__(self, targets: Sequence[str], store: str, *, frozen: bool = False) -> None:
+    def __init__(self, targets: Sequence[str], store: str, *, frozen: bool = False, published: bool = False) -> None:
         """`targets`: folders of stores or runs, URLs of mirrors, or names of runs in `store`. None: all of `store`.
-        `frozen`: a run stays as it is when it is opened first; for a static copy.
+        `frozen`: a run stays as it is when it is opened first; for a static copy. `published`: as in `Run`.
         """
         self._frozen = frozen
+        self._published = published
         self._places: list[RunLocation] = []
         self._stores: list[str] = []
         for target in targets or [store]:
@@ -342,6 +343,7 @@ class Sources:
             name = (place.folder, at)
             if name not in self._open:
                 self._open[name] = ViewedRun(place, at, frozen=self._frozen)
+                self._open[name].is_published = self._published
             past = [each for each in self._open if each[1] is not None]
             surplus = past[: max(0, len(past) - _PAST_MAX)] + list(self._open)[: max(0, len(self._open) - _OPEN_MAX)]
             for each in dict.fromkeys(surplus):

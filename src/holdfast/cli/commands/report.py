@@ -46,12 +46,16 @@ class ReportOptions(msgspec.Struct, frozen=True):
     """The folder for plots; None for no plots."""
     image: str = "png"
     all_columns: bool = False
+    include_restricted: bool = False
+    """Whether files have the text of tasks with `share: no-text`."""
 
 
 def print_report(names: Sequence[str], store: str | None, options: ReportOptions) -> None:
     format = _check(options, len(names))
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(run_to_show(name, store)) for name in names]
+        for run in runs:
+            run.is_published = not options.include_restricted
         reports = [run.report(options.evaluation) for run in runs]
         _write(runs, reports, options, format)
         if options.plots is not None:

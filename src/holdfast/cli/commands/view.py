@@ -40,11 +40,13 @@ def view_runs(targets: Sequence[str], store: str | None, settings: ViewSettings,
     return code
 
 
-def bundle_runs(targets: Sequence[str], store: str | None, folder: str, evaluation: str) -> int:
+def bundle_runs(
+    targets: Sequence[str], store: str | None, folder: str, evaluation: str, *, include_restricted: bool = False
+) -> int:
     """Write a static copy of the runs into a folder."""
     from holdfast.cli.progress import Spinner, is_watched
 
-    sources = Sources(targets, store or default_store(), frozen=True)
+    sources = Sources(targets, store or default_store(), frozen=True, published=not include_restricted)
     spinner = Spinner(f"writing {folder}") if is_watched() else None
     if spinner is not None:
         spinner.start()

@@ -9,6 +9,7 @@ from holdfast.cli.app import (
     Columns,
     Evaluation,
     Experiment,
+    IncludeRestricted,
     Json,
     OptionalSpecs,
     RunsToRead,
@@ -162,6 +163,7 @@ def report(
     plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also write plots into this folder.")] = None,
     plot_format: Annotated[str, typer.Option(help="The format of plots: png or svg.")] = "png",
     all_columns: AllColumns = False,
+    include_restricted: IncludeRestricted = False,
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
@@ -178,7 +180,9 @@ def report(
     from holdfast.cli.commands.report import ReportOptions, print_report
 
     chosen = "json" if as_json else format
-    options = ReportOptions(chosen, output, at_least, github, evaluation, plots, plot_format, all_columns)
+    options = ReportOptions(
+        chosen, output, at_least, github, evaluation, plots, plot_format, all_columns, include_restricted
+    )
     print_report(names, store, options)
 
 
@@ -266,6 +270,7 @@ def view(
     evaluation: Annotated[
         str, typer.Option(help="With --bundle: the name or id of the evaluation to copy. Default: the newest.")
     ] = "",
+    include_restricted: IncludeRestricted = False,
     store: StoreToRead = None,
 ) -> None:
     """Look at runs in a browser, live.
@@ -277,7 +282,8 @@ def view(
     from holdfast.view import ViewSettings
 
     if bundle is not None:
-        raise typer.Exit(bundle_runs(targets or [], store, bundle, evaluation))
+        restricted = {"include_restricted": include_restricted}
+        raise typer.Exit(bundle_runs(targets or [], store, bundle, evaluation, **restricted))
     if evaluation:
         raise UsageError("--evaluation is for --bundle; the pages of the viewer have links to each evaluation")
     settings = ViewSettings(host, port, tuple(allow_host or ()), yes_expose, edit)

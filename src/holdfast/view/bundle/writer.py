@@ -15,6 +15,7 @@ import msgspec
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import share_frames
 from holdfast.records import parse_key
+from holdfast.report import WITHHELD
 from holdfast.view.bundle.folder import BundledRun, BundleFolder, new_bundle
 from holdfast.view.bundle.links import INDEX, MISSING, SAMPLES, BundledKeys, BundleLinks, sample_file
 from holdfast.view.bundle.rows import PER_FILE, RowChoices, make_rows, pack, render_samples
@@ -215,7 +216,11 @@ class _Writer:
             parts.append(str(body.content))
             return found, body
 
+        with self._sources.open(ref) as run:
+            is_withheld = bool(run.withheld_tasks) and parse_key(key).task in run.withheld_tasks
         try:
+            if is_withheld:
+                raise UsageError(f"{WITHHELD} To include it: holdfast view RUN --bundle DIR --include-restricted")
             first, body = show(None)
             if isinstance(first, SampleView):
                 after = first.window.after

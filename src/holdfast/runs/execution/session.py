@@ -92,7 +92,7 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
         watermark, lease = claimed.watermark, await asyncio.to_thread(read_lease, place.folder)
         if lease is not None and lease.epoch >= watermark.epoch:
             mirrored = watermark.n if lease.epoch == watermark.epoch else 0
-            watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
+            watermark = Watermark(max(lease.durable_n, mirrored), lease.epoch)
         request = OpenRequest(uid)
         if watermark.n:
             request = OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)

@@ -107,17 +107,13 @@ def losses_of(damage: Sequence[Damage], story: Story, standing: Standing, durabl
     lease = _last_lease(story, standing)
     if lease is None:
         return bounded(lost, durable_n)
-    return bounded(lost, max(durable_n, _durable_in(lease)), is_last=lease.last_n > 0)
+    return bounded(lost, max(durable_n, lease.durable_n), is_last=lease.last_n > 0)
 
 
 def acknowledged_by(story: Story, standing: Standing) -> int:
     """The last record that the lease of the process that wrote the end of the journal knows to be durable, or 0."""
     lease = _last_lease(story, standing)
-    return 0 if lease is None else _durable_in(lease)
-
-
-def _durable_in(lease: Lease) -> int:
-    return max(lease.acknowledged, lease.last_n)
+    return 0 if lease is None else lease.durable_n
 
 
 def _last_lease(story: Story, standing: Standing) -> Lease | None:
@@ -166,8 +162,8 @@ def find_missing_tail(story: Story, last_n: int, standing: Standing) -> str:
     lease = _last_lease(story, standing)
     if lease is None:
         return ""
-    if _durable_in(lease) > last_n:
-        return _describe_tail(last_n, _durable_in(lease))
+    if lease.durable_n > last_n:
+        return _describe_tail(last_n, lease.durable_n)
     if not lease.end or story.end is not None:
         return ""
     return f"its lease mentions the record {lease.end}, which is missing from the end of its journal"

@@ -63,7 +63,7 @@ def test_no_record_is_missing_or_sent_twice_across_kills_of_the_server(viewer: V
                             kills += 1
                             viewer.kill()
                             missed = records_of(folder) + 10
-                            assert wait_until(lambda least=missed: records_of(folder) >= least, process)
+                            assert wait_until(lambda: records_of(folder) >= missed, process)  # noqa: B023 - now
                             process.send_signal(signal.SIGSTOP)  # it must not end while the server starts
                             viewer.restart()
                             process.send_signal(signal.SIGCONT)

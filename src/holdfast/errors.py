@@ -85,6 +85,7 @@ class DriftError(HoldfastError):
         self.run_id = run_id
         self.reasons = tuple(reasons)
         self.commands: Mapping[str, str] = {
+            "resume": f"holdfast resume {run_id}",
             "extend": f"holdfast extend {run_id}",
             "fork": f"holdfast fork {run_id} --id {run_id}-2",
         }

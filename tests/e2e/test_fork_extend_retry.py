@@ -262,7 +262,8 @@ def test_extend_by_limit(tmp_path: Path) -> None:
         assert call("extend", RUN, "--limit", "5", cwd=tmp_path).code == 0
         assert server.stats().requests == 5
         before = snapshot(store(tmp_path))
-        one_sentence(call("extend", RUN, "--limit", "3", cwd=tmp_path), 3, "limit")
+        one_sentence(call("extend", RUN, "--limit", "3", cwd=tmp_path), 3, "already has 5 samples of each task (limit)")
+        one_sentence(call("run", spec, "--id", RUN, "--limit", "2", cwd=tmp_path), 3, f"  holdfast resume {RUN}\n")
         assert call("extend", RUN, "--limit", "5", cwd=tmp_path).code == 0
         assert snapshot(store(tmp_path)) == before
         assert call("extend", RUN, spec, cwd=tmp_path).code == 0

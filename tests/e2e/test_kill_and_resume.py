@@ -1,5 +1,6 @@
 """kill -9 of a real run, and the same command again: nothing recorded is bought twice, nothing differs at the end."""
 
+import json
 import random
 import signal
 from collections import Counter
@@ -74,6 +75,12 @@ def kill_after(course: Course, requests: int) -> None:
     assert dead["reason"]
     assert dead["finished"] >= alive["finished"]
     assert dead["steps"]["live"] >= alive["steps"]["live"]
+    # A killed process has not written the number of its last record to the lease: its end is no loss.
+    for command in (("show", RUN), ("report", RUN), ("verify", RUN), ("doctor",)):
+        seen_dead = call(*command, "--store", course.store, cwd=course.folder)
+        assert seen_dead.code == 0, (command, seen_dead)
+    (listed,) = json.loads(call("recover", "--store", course.store, "--json", cwd=course.folder).out)
+    assert listed["lost"] == 0
 
 
 def go_on_and_compare(course: Course, kills: int, uninterrupted: list[dict[str, Any]]) -> None:

@@ -156,7 +156,7 @@ def test_a_refusal_can_be_read_in_80_columns(tmp_path: Path) -> None:
     assert "tasks.sums.prompt (result)\n" in done.err
     assert "please, {question}" in done.err
     commands = [line for line in done.err.splitlines() if line.startswith("  holdfast ")]
-    assert commands == [f"  holdfast fork x {spec} --id x-2"], "it can be copied"
+    assert commands == ["  holdfast resume x", f"  holdfast fork x {spec} --id x-2"], "it can be copied"
     assert max(len(line) for line in done.err.splitlines() if line not in commands) <= 80
 
 

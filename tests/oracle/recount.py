@@ -19,7 +19,7 @@ from holdfast.errors import JournalError
 from holdfast.journal import Entry
 from holdfast.journal.positions import Damage
 from holdfast.plan import planned_lines, rows_of
-from holdfast.records import Line, Segment
+from holdfast.records import Anomaly, Line, Segment
 from holdfast.records.decoder import decode
 from holdfast.records.facts import (
     AnomaliesRechecked,
@@ -103,8 +103,8 @@ class Recount:
         self.steps = {"live": 0, "replayed": 0, "orphaned": 0, "taken_over": 0}
         self.usage, self.saved = _NO_USAGE, _NO_USAGE
         self.records = 0
-        self.losses = 0
-        """Of the journal: damage, and records that tell of some."""
+        self._damage: list[Damage] = []
+        self._recorded: list[Anomaly] = []
         self.speeds = Speeds()
         self._open: set[tuple[int, bool]] = set()
         """Ordinals with steps of an attempt, or (True) of judges, that has not ended."""
@@ -119,11 +119,21 @@ class Recount:
     def read(self, entries: Iterable[Entry | Damage]) -> "Recount":
         for entry in entries:
             if isinstance(entry, Damage):
-                self.losses += 1
+                self._damage.append(entry)
             elif entry.line.n <= self.last:
                 self.records += 1
                 self._apply(entry)
         return self
+
+    @property
+    def losses(self) -> int:
+        """Of the journal: those that it records, and damage in other bytes. A torn line was never acknowledged."""
+        areas = [(each.segment, each.first, each.last) for each in self._recorded]
+        return len(areas) + sum(
+            each.kind != "torn"
+            and not any(each.segment == at and first <= each.first and each.last <= last for at, first, last in areas)
+            for each in self._damage
+        )
 
     def read_plan(self, run: str) -> "Recount":
         """The samples. A plan that cannot be read has none."""
@@ -249,7 +259,7 @@ class Recount:
 
     def _anomaly(self, entry: Entry) -> None:
         if entry.line.k is None:
-            self.losses += 1
+            self._recorded.append(decode(entry.line, Anomaly))
             return
         again = decode(entry.line, AnomaliesRechecked)
         before = self.finished.get(again.o)

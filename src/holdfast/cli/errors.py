@@ -59,10 +59,10 @@ def _print_drift(error: DriftError) -> None:
     for change in changes:
         lines += map(one_line, _format_change(change, width))
     lines += [f"A model can be corrected only before its first answer: {reason}." for reason in error.reasons]
-    lines.append("Use the stored values, or:")
+    lines += ["To continue with the stored values:", f"  {error.commands['resume']}"]
     if not changes_beyond_extension(changes):
-        lines += ["to add samples, repeats, models or tasks:", f"  {error.commands['extend']}"]
-    lines += ["to start a new run that reuses every unchanged step:", f"  {error.commands['fork']}"]
+        lines += ["To add samples, repeats, models or tasks:", f"  {error.commands['extend']}"]
+    lines += ["To start a new run that reuses every unchanged step:", f"  {error.commands['fork']}"]
     sys.stderr.write("\n".join(lines) + "\n")
 
 
@@ -99,7 +99,11 @@ def suggesting_commands(place: RunLocation, given: Given, sets: Sequence[str], p
         yield
     except DriftError as error:
         options = _options(place, given, sets, part)
-        error.commands = {"extend": place.command("extend", *options), "fork": place.fork_command(*options)}
+        error.commands = {
+            "resume": place.command("resume"),
+            "extend": place.command("extend", *options),
+            "fork": place.fork_command(*options),
+        }
         raise
 
 

@@ -20,11 +20,11 @@ from holdfast.cli.streams import write_live_line, write_live_lines
 from holdfast.datasets import showing_progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.printable import Lines, terminal_size, uses_color
-from holdfast.report import bar, duration
+from holdfast.report import bar, counted, duration
 from holdfast.runs import RunLocation
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.engine import Engine, Progress
     from holdfast.runs import LiveDisplay
 
 _FIRST_SECONDS = 0.5
@@ -136,8 +136,7 @@ async def watch(engine: "Engine", place: RunLocation) -> None:
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
     progress = engine.progress
     if progress.before:
-        left = progress.planned - progress.before
-        sys.stderr.write(f"continuing: {progress.before} of {progress.planned} answers are saved, {left} to do\n")
+        sys.stderr.write(f"{describe_start(progress)}\n")
     display = _live_display() if is_watched() else PlainDisplay(_print_line, always=True)
     writer = asyncio.ensure_future(_keep_file(engine, place)) if engine.spec.progress_file else None
     try:
@@ -146,6 +145,14 @@ async def watch(engine: "Engine", place: RunLocation) -> None:
         if writer is not None:
             writer.cancel()
             write_progress(_encode(engine, place), engine.spec.progress_file)
+
+
+def describe_start(progress: "Progress") -> str:
+    """What a resumed run has, and what is left to do. A failed sample that is not retried has no answer."""
+    saved, failed = progress.before - progress.failed_before, progress.failed_before
+    kept = f", {counted(failed, 'failed sample')} not retried" if failed else ""
+    left = progress.planned - progress.before
+    return f"continuing: {saved} of {progress.planned} answers are saved{kept}, {left} to do"
 
 
 def _live_display() -> "LiveDisplay":

@@ -219,11 +219,13 @@ class ModelClient:
         await asyncio.get_running_loop().create_future()  # until the engine cancels the sample
         raise AssertionError("unreachable")
 
-    def close_to_requests(self, error: ModelError) -> None:
-        """Send no more requests. Those that wait are released, and find the client closed."""
+    def close_to_requests(self, error: ModelError, why: str = "") -> None:
+        """Send no more requests. Those that wait are released, and find the client closed. `why`: what to log instead
+        of the error, if its cause was logged before.
+        """
         if self.closed is None:
             self.closed = error
-            self._tell("model.stopped", f"no more requests are sent to model {self.name}: {error}")
+            self._tell("model.stopped", f"no more requests are sent to model {self.name}: {why or error}")
             self.turns.release()
 
     def report_breaker(self, error: ModelError | None = None) -> None:
@@ -326,7 +328,7 @@ class PacedRequest:
             waited = f"no answer for {breaker.open_seconds(now):.0f} s"
             if not breaker.has_contact:
                 waited += " and none before in this run (first_contact_seconds)"
-            client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"))
+            client.close_to_requests(ModelError(error.kind, f"{waited}: {error.message}"), waited)
         if client.note_refusal(error, self._cell, self._call.sample) or client.closed is not None:
             await client.stop_cell(client.closed or error, self._cell, self._tries)
         if breaker.is_open and policy.breaks:

@@ -57,6 +57,8 @@ class Progress(msgspec.Struct):
     failed: int = 0
     before: int = 0
     """Finished or failed before this process began."""
+    failed_before: int = 0
+    """Failed before this process began, and not retried by it."""
     retried: int = 0
     """How many requests were retried."""
     live: int = 0
@@ -106,7 +108,13 @@ class RunCounts:
         """`repeats`: by task. `scorers`: the names of all scorers."""
         before = fold.finished.count + fold.failed.count
         self.progress = Progress(
-            fold.planned, fold.finished.count, fold.failed.count, before, started=started, to_score=len(fold.unscored)
+            fold.planned,
+            fold.finished.count,
+            fold.failed.count,
+            before,
+            fold.failed.count,
+            started=started,
+            to_score=len(fold.unscored),
         )
         self.cells: dict[int, CellProgress] = {}
         """By their first ordinal."""

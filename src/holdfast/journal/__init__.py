@@ -77,7 +77,7 @@ from holdfast.journal.paths import (
     run_folder,
     segment_path,
 )
-from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, unrecorded
+from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, Loss, bounded, count_lost, unrecorded
 from holdfast.journal.reader import Reader
 from holdfast.journal.scan import SealedContent, SegmentContent, line_at, open_content, share_frames
 from holdfast.journal.sealing import seal
@@ -112,6 +112,7 @@ __all__ = [
     "Journal",
     "Lease",
     "Lock",
+    "Loss",
     "MirrorOptions",
     "MirrorSource",
     "MirrorUploader",
@@ -134,9 +135,11 @@ __all__ = [
     "WriterOptions",
     "blob_path",
     "blob_size",
+    "bounded",
     "check_blob_files",
     "clock_time",
     "copy_start",
+    "count_lost",
     "describe",
     "describe_death",
     "describe_voids",

@@ -52,9 +52,12 @@ class Damage(msgspec.Struct, frozen=True):
     n_last: int
     keys: tuple[str, ...] = ()
     detail: str = ""
+    open_end: bool = False
+    """The journal ends in these bytes, so nothing shows how many records they held: `n_last` is the least number."""
 
     @property
     def records_lost(self) -> int:
+        """At least this many, if `open_end`."""
         return max(0, self.n_last - self.n_first + 1)
 
     def anomaly(self, quarantine: str = "") -> Anomaly:
@@ -81,9 +84,60 @@ class Damage(msgspec.Struct, frozen=True):
         )
 
 
+class Loss(msgspec.Struct, frozen=True):
+    """How many records are lost. `is_exact`: False if there may be more."""
+
+    records: int
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        text = "1 record" if self.records == 1 else f"{self.records} records"
+        return text if self.is_exact else f"at least {text}"
+
+
+def count_lost(damage: Iterable[Damage]) -> Loss:
+    """Count the records that are lost, each once: two damaged areas may cover the same numbers."""
+    records = n = 0
+    is_exact = True
+    for each in sorted(damage, key=lambda each: each.n_first):
+        records += max(0, each.n_last - max(n, each.n_first - 1))
+        n = max(n, each.n_last)
+        is_exact = is_exact and not each.open_end
+    return Loss(records, is_exact)
+
+
+def bounded(damage: Iterable[Damage], durable_n: int, *, is_last: bool = False) -> list[Damage]:
+    """The same damage, where an open end reaches the last record that is known to have been durable. `is_last`: no
+    later record was written.
+    """
+    return [
+        msgspec.structs.replace(
+            each, n_last=max(each.n_last, durable_n), open_end=not is_last or durable_n < each.n_last
+        )
+        if each.open_end
+        else each
+        for each in damage
+    ]
+
+
 def unrecorded(damage: Iterable[Damage], anomalies: Sequence[Anomaly]) -> list[Damage]:
     """The losses that no anomaly record mentions yet. A torn tail is no loss: its record was never acknowledged."""
-    return [each for each in damage if each.kind != "torn" and not any(map(each.is_known_by, anomalies))]
+    return [each for each in damage if each.kind != "torn" and not is_recorded(each, anomalies)]
+
+
+def is_recorded(damage: Damage, anomalies: Sequence[Anomaly]) -> bool:
+    """Whether anomaly records cover a loss: one of them its bytes, and all together its numbers. For damage at the end
+    of a journal, opening records the unreadable bytes and the acknowledged numbers behind them separately.
+    """
+    if not damage.records_lost:
+        return any(map(damage.is_known_by, anomalies))
+    here = sorted((each for each in anomalies if each.segment == damage.segment), key=lambda each: each.n_first)
+    n = damage.n_first - 1
+    for each in here:
+        if each.n_first <= n + 1:
+            n = max(n, each.n_last)
+    starts = (each for each in here if each.n_first <= damage.n_first <= each.n_last)
+    return n >= damage.n_last and any(each.first <= damage.first and damage.last <= each.last for each in starts)
 
 
 class Journal(Protocol):

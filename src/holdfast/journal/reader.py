@@ -327,6 +327,8 @@ class Reader:
         if fence is None:
             yield from self._scan(scanner, content, None, n_end)
             damage = scanner.trailing()
+            if damage is not None:  # the damage at the start of the successor covers the numbers up to its first record
+                damage = msgspec.structs.replace(damage, open_end=False)
         else:
             if self._offset > fence.bytes:
                 raise self._stale(f"segment {file.number} ends at byte {fence.bytes}")

@@ -395,7 +395,9 @@ class Scanner:
         """
         area, self._bad = self._bad, None
         if area is not None:
-            return area.damage(self.segment, self.n + 1, area.n_last(self.n) if n_last is None else n_last)
+            if n_last is None:
+                return area.damage(self.segment, self.n + 1, area.n_last(self.n), open_end=area.pieces > 0)
+            return area.damage(self.segment, self.n + 1, n_last)
         if n_last is None or n_last <= self.n:
             return None
         return Damage("hole", self.segment, self.end, self.end, self.n + 1, n_last)
@@ -484,6 +486,6 @@ class _Area:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return  # the damage is in the key itself
 
-    def damage(self, segment: int, n_first: int, n_last: int) -> Damage:
+    def damage(self, segment: int, n_first: int, n_last: int, *, open_end: bool = False) -> Damage:
         keys = tuple(self._keys)
-        return Damage(self.kind, segment, self.first, self.last, n_first, n_last, keys, self.detail)
+        return Damage(self.kind, segment, self.first, self.last, n_first, n_last, keys, self.detail, open_end)

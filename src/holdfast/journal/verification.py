@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import DamagedError, FormatError
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.positions import Damage
+from holdfast.journal.positions import Damage, is_recorded
 from holdfast.journal.reader import Reader
 from holdfast.journal.scan import SealedContent, SegmentContent, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_chain
@@ -82,7 +82,7 @@ def verify(
         chain = Chain(uid or "", (), (), (), frozenset())
     if not chain.segments and not errors:
         errors.append(f"{folder} holds no journal: no segment can be found in it")
-    known = [each for each in damage if any(each.is_known_by(anomaly) for anomaly in anomalies)]
+    known = [each for each in damage if is_recorded(each, anomalies)]
     torn = [each for each in damage if each.kind == "torn"]
     new = [each for each in damage if each not in known and each not in torn]
     errors += map(describe, new)
@@ -144,9 +144,11 @@ def describe(damage: Damage) -> str:
     what = {0: "no record lost", 1: f"record {damage.n_first} lost"}.get(
         lost, f"records {damage.n_first} to {damage.n_last} lost"
     )
+    if damage.open_end:
+        what = f"at least {what}"
     where = f"segment {damage.segment}"
     if damage.last > damage.first:
-        where += f", bytes {damage.first} to {damage.last}"
+        where += f", bytes {damage.first} to {damage.last} uncompressed"
     return f"{damage.kind} in {where}: {what}" + (f" ({damage.detail})" if damage.detail else "")
 
 

@@ -12,7 +12,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import UsageError
-from holdfast.journal import Reader
+from holdfast.journal import Reader, unrecorded
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
@@ -496,7 +496,7 @@ def report_of(
         steps=step_counts(story),
         usage=story.usage,
         saved=story.saved,
-        anomalies=len(story.anomalies) + len(index.damage),
+        anomalies=len(story.anomalies) + len(unrecorded(index.damage, story.anomalies)),
         cost=total(cost_lines(story, {})),
         unlooked=unlooked(index),
         models=tuple(model_profiles(index.profile)),

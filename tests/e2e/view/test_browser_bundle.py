@@ -133,6 +133,35 @@ def texts(page: Any, column: int) -> list[str]:
     return found
 
 
+def wait_for_sample(page: Any, sample: str) -> None:
+    shows = "(id) => document.querySelector('#bundle-sample h1')?.textContent.startsWith(id + ' ')"
+    page.wait_for_function(shows, arg=sample)
+
+
+def test_previous_and_next_follow_the_list_that_the_reader_comes_from(browser: Browser, home: str) -> None:
+    with browser.watch(home) as watched:
+        page = watched.page
+        watched.open("/runs/sums-one/samples.html#status=failed&model=large&sort=-row.id")
+        wait_for_count(page, "7 of 260")
+        listed = page.locator(f"{ROWS} a").all_inner_texts()
+        assert listed == sorted(listed, reverse=True)
+        page.locator(f"{ROWS} a").first.click()
+        files = set()
+        for number, sample in enumerate(listed):
+            wait_for_sample(page, sample)
+            assert page.locator("a[rel=prev]").count() == (number > 0)
+            files.add(page.url.partition("#")[0])
+            if number + 1 < len(listed):
+                page.locator("a[rel=next]").click()
+        assert page.locator("a[rel=next]").count() == 0
+        assert len(files) > 1
+        page.locator("a[rel=prev]").click()
+        wait_for_sample(page, listed[-2])
+        page.locator("a[rel=up]").click()
+        wait_for_count(page, "7 of 260")
+        assert page.locator(f"{ROWS} a").all_inner_texts() == listed
+
+
 def test_columns_are_chosen_sorted_and_filtered_as_in_the_live_list(browser: Browser, home: str) -> None:
     with browser.watch(home) as watched:
         page = watched.page

@@ -22,6 +22,7 @@ from holdfast.report import FORMATS
 from holdfast.score import EXTRACTORS, SCORERS, resolve
 from holdfast.solve import SOLVERS, TOOLS, resolve_solver
 from holdfast.spec import PROVIDERS, build_spec
+from tests.e2e.commands import call, write_spec
 
 EVERY = list(topics())
 
@@ -65,6 +66,23 @@ def test_the_example_of_a_scorer_is_accepted(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("holdfast.score.scorers.instructions.version_of", lambda package: "1")  # langdetect
     entries = yaml.safe_load(named("scorer")[name].example)["scorers"]
     assert [resolve(each, "scorers").name for each in entries] == [name]
+
+
+def test_the_example_of_every_command_works(tmp_path: Path) -> None:
+    """`view` and `demo` do not return at once; `init` needs an empty folder; `cancel` and `tune` a run that works."""
+    spec = write_spec(tmp_path)
+    for run_id in ("RUN", "OTHER"):
+        assert call("run", spec, "--id", run_id, cwd=tmp_path).code == 0
+    actual = {"SPEC": str(spec), "KEY": "sums/arith/s0001/1"}
+    codes = {}
+    for name, command in named("command").items():
+        words = [actual.get(word, word).replace("NAME", "sums") for word in command.example.split()]
+        assert words[:2] == ["holdfast", name]
+        if name not in {"view", "demo", "init", "cancel", "tune"}:
+            codes[name] = call(*words[1:], cwd=tmp_path).code
+    assert {name: code for name, code in codes.items() if code != (7 if name == "gate" else 0)} == {}
+    not_running = call(*named("command")["tune"].example.split()[1:], cwd=tmp_path)
+    assert (not_running.code, "no process" in not_running.err) == (2, True), not_running.err
 
 
 @pytest.mark.parametrize("name", EXTRACTORS)

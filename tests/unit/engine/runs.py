@@ -134,6 +134,7 @@ def cut_after(
     lease = read_lease(folder(store, run_id)) if forget else None
     if lease is not None:  # it must not know of records that a killed process had not written
         write_lease(
-            folder(store, run_id), msgspec.structs.replace(lease, acknowledged=min(lease.acknowledged, kept), end="")
+            folder(store, run_id),
+            msgspec.structs.replace(lease, acknowledged=min(lease.acknowledged, kept), end="", last_n=0),
         )
     return kept

@@ -70,7 +70,9 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
     assert told[0].startswith(
         "model.waiting: the server of model m does not respond, waiting up to 0.3 s for it (first_contact_seconds): "
     )
+    assert "the connection failed (connection refused)" in told[0]
     assert "no answer for" in told[-1]
+    assert "refused" not in told[-1], "the cause is logged once"
     assert "none before in this run (first_contact_seconds)" in told[-1]
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.journal import Damage, describe, seal, verify
+from holdfast.journal import Damage, bounded, count_lost, describe, seal, unrecorded, verify
 from holdfast.journal.disk import Disk
-from holdfast.records import draft
+from holdfast.journal.frames import read_table
+from holdfast.records import Anomaly, draft
 from tests.journals import (
     QUICK,
     UID,
@@ -153,12 +154,46 @@ def test_an_anomaly_of_another_shape_is_read_over(folder: str) -> None:
         (Damage("hole", 3, 10, 10, 7, 9), ["hole", "records 7 to 9 lost"]),
         (Damage("repeat", 3, 10, 20, 7, 6), ["no record lost"]),
         (Damage("stray", 3, 0, 0, 0, -1, detail="why"), ["no record lost", "(why)"]),
+        (Damage("frame", 3, 10, 20, 7, 7, open_end=True), ["bytes 10 to 20 uncompressed", "at least record 7 lost"]),
     ],
 )
 def test_a_loss_is_described_in_one_line(damage: Damage, words: list[str]) -> None:
     text = describe(damage)
     assert "\n" not in text
     assert [word for word in words if word not in text] == []
+
+
+def test_damage_at_the_end_counts_at_least_what_is_shown_and_is_recorded_once(folder: str) -> None:
+    write_session(folder, notes("a", 6), wanted=WIDE)
+    last = verify(folder, disk=QUICK).last_n
+    seal(QUICK, folder, 1)
+    flip_last_frame(os.path.join(folder, "000001.jsonl.zst"))
+    (found,) = verify(folder, disk=QUICK).damage
+    assert (found.open_end, str(count_lost([found]))) == (True, "at least 1 record")
+    (known,) = bounded([found], last, is_last=True)
+    assert (known.n_last, known.open_end) == (last, False)
+    assert bounded([found], last)[0].open_end, "a later record may have been written"
+    write_session(folder, [note("new")], wanted=request(segment_bytes=1_000_000, known_n=last))
+    after = verify(folder, disk=QUICK)
+    assert (after.damage, [each.n_last for each in after.known]) == ((), [last])
+    anomalies = [Anomaly("frame", 1, 10, 20, 3, 3), Anomaly("lost", 1, 20, 20, 4, 8)]
+    assert unrecorded([Damage("frame", 1, 10, 20, 3, 8)], anomalies) == []
+    for other in (Damage("frame", 1, 10, 20, 3, 9), Damage("frame", 1, 10, 30, 3, 8), Damage("frame", 2, 10, 20, 3, 8)):
+        assert unrecorded([other], anomalies) == [other]
+
+
+def test_a_record_in_two_damaged_areas_is_counted_once() -> None:
+    areas = [Damage("line", 2, 0, 20, 7, 9), Damage("frame", 1, 10, 20, 7, 7), Damage("stray", 3, 0, 0, 0, -1)]
+    assert str(count_lost(areas)) == "3 records"
+    assert str(count_lost([*areas, Damage("line", 4, 0, 9, 20, 20)])) == "4 records"
+
+
+def flip_last_frame(path: str) -> None:
+    with open(path, "rb") as file:
+        data = file.read()
+    frame = (read_table(lambda offset, size: data[offset : offset + size], len(data)) or [])[-1]
+    with open(path, "wb") as file:
+        file.write(flipped(data, frame.at + frame.length // 2))
 
 
 def damage_record(folder: str, index: int) -> int:

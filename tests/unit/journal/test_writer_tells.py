@@ -60,7 +60,7 @@ def truncated(store: Path) -> int:
     runs.go(store, runs.given([runs.Asked(rows=runs.rows(4))]))
     lease = read_lease(runs.folder(store))
     assert lease is not None
-    acknowledged = lease.acknowledged
+    acknowledged = lease.durable_n
     seen: list[str] = []
 
     def keep(kind: str, _: object) -> bool:
@@ -79,6 +79,16 @@ def test_records_that_the_lease_knew_of_and_the_journal_does_not_have_are_report
     anomalies = [data for kind, data in runs.records(tmp_path) if kind == "anomaly"]
     assert [each["kind"] for each in anomalies] == ["lost"]
     assert anomalies[0]["n_last"] - anomalies[0]["n_first"] + 1 == lost
+
+
+def test_a_lost_end_of_a_run_is_recorded_by_the_next_start(tmp_path: Path) -> None:
+    """The last heartbeat was written before the end record: only `last_n` knows of it."""
+    task = runs.given([runs.Asked(rows=runs.rows(4))])
+    runs.go(tmp_path, task)
+    kept = runs.cut_after(tmp_path, lambda kind, _: kind != "run.completed", forget=False)
+    runs.go(tmp_path, task)
+    (anomaly,) = [data for kind, data in runs.records(tmp_path) if kind == "anomaly"]
+    assert (anomaly["kind"], anomaly["n_first"], anomaly["n_last"]) == ("lost", kept + 1, kept + 1)
 
 
 def test_a_lease_of_another_epoch_claims_nothing_of_this_journal(tmp_path: Path) -> None:

@@ -207,6 +207,13 @@ def test_the_last_state_says_how_long_it_took() -> None:
     assert "30 s" not in "".join(shown(seen(several_models(), ended=True)))
 
 
+def test_a_run_that_stopped_asking_a_server_leaves_the_cause_to_its_report() -> None:
+    progress = one_model(retried=2, last_retry="connection: no")
+    progress.models["m"].stopped = 60
+    assert [*note_lines(seen(progress, ended=True))] == ["2 retries"]
+    assert "last retry: connection: no" in "".join(note_lines(seen(progress)))
+
+
 def test_scores_have_a_place_before_the_first_answer() -> None:
     progress = Progress(planned=9, scorers=["exact"], models={"m": ModelProgress(9)})
     assert plain_line(seen(progress)) == "0/9  0%  —  — left  exact —  0 failed  0 samples in flight"

@@ -16,7 +16,7 @@ import pytest
 from holdfast.journal import verify
 from holdfast.journal.ownership.lease import Holder, this_process
 from holdfast.journal.start_copy import START_FILE
-from holdfast.runs import RunLocation, execute, extend, find_run, new_run_location
+from holdfast.runs import Run, RunLocation, execute, extend, find_run, list_recoverable, new_run_location, recover
 from holdfast.runs.fork import remove_leftovers
 from holdfast.runs.maintenance.doctor import examine, fix
 from holdfast.state import Index
@@ -24,6 +24,7 @@ from tests.caches import index_file
 from tests.e2e.commands import call
 from tests.journals import tree_of
 from tests.unit.engine.runs import Asked, given, go, rows
+from tests.unit.journal.test_verification import flip_last_frame
 from tests.unit.runs.advice import fork
 from tests.unit.runs.stores import (
     ROWS,
@@ -96,13 +97,48 @@ def test_every_command_that_is_offered_can_be_copied(tmp_path: Path) -> None:
     assert "'two words'" in found.command
 
 
-def test_a_run_that_is_recorded_as_damaged_is_reported_once_and_continues(tmp_path: Path) -> None:
+def test_a_damaged_run_is_reported_until_a_resume_has_repaired_it(tmp_path: Path) -> None:
     place = completed(tmp_path)
     damage(place, "sample.finished")
     assert "lost to damage" in " ".join(found.what for found in findings(tmp_path))
     go(tmp_path, given([Asked(rows=rows(ROWS))]), run_id="done")
-    told = findings(tmp_path)
-    assert [found.command.split(" --store")[0] for found in told] == ["holdfast verify done"], told
+    assert findings(tmp_path) == []
+
+
+def test_damage_at_the_end_of_a_journal_is_one_loss_with_the_true_count(tmp_path: Path) -> None:
+    place = completed(tmp_path)
+    last = verify(place.journal).last_n
+    flip_last_frame(os.path.join(place.journal, "000001.jsonl.zst"))
+    kept = verify(place.journal).last_n
+    with Run(place, quiet=True) as run:
+        (sentence,) = run.damage
+    assert f"{last - kept} records lost" in sentence
+    assert f"records {kept + 1} to {last} lost" in sentence
+    assert "recover" not in sentence, "the run has no mirror"
+    loss = next(found for found in findings(tmp_path) if found.damage)
+    assert (loss.run, loss.what.startswith("its journal is damaged")) == ("done", True)
+    recovered = recover(place.folder)
+    assert (recovered.lost, recovered.lost_is_exact, recovered.merged) == (last - kept, True, False)
+    (listed_run,) = list_recoverable(str(tmp_path))
+    assert listed_run.lost == last - kept
+    Path(place.folder, "lease.json").unlink()
+    with Run(place, quiet=True) as run:
+        assert "at least 1 record lost" in run.damage[0]
+
+
+def test_what_is_not_fixed_is_said(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    text = call("doctor", "--fix", "--store", str(tmp_path), cwd=tmp_path).out
+    assert "not fixed" in text
+    assert "holdfast resume cut" in text
+
+
+def test_recover_without_another_copy_restores_nothing_and_says_so(tmp_path: Path) -> None:
+    place = completed(tmp_path)
+    damage(place, "sample.finished")
+    done = call("recover", place.folder, cwd=tmp_path)
+    assert (done.code, "nothing was restored" in done.out, "recovered" in done.out) == (5, True, False)
+    assert "1 record lost: a resume" in done.out
 
 
 def test_damage_that_no_record_tells_of_is_found_though_no_answer_is_lost(tmp_path: Path) -> None:

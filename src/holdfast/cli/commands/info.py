@@ -362,15 +362,26 @@ def _commands() -> Iterator[Topic]:
         shown = [each for each in command.params if not each.hidden]
         names = {each.name: each.metavar or each.name.upper() for each in shown if each.param_type_name == "argument"}
         required = [names[each.name] for each in shown if each.name in names and each.required]
-        usage = " ".join(["holdfast", name, *required])
+        example = " ".join(["holdfast", name, _COMMAND_EXAMPLES.get(name) or " ".join(required)]).strip()
         arguments = [
             ArgumentInfo(
                 names.get(each.name) or " ".join(each.opts), "", None if each.required else "", each.help or ""
             )
             for each in shown
         ]
-        yield Topic("command", name, inspect.cleandoc(command.help or ""), arguments, usage)
+        yield Topic("command", name, inspect.cleandoc(command.help or ""), arguments, example)
 
+
+_COMMAND_EXAMPLES = {
+    "run": "eval.yaml",
+    "compare": "RUN OTHER",
+    "extend": "RUN --set tasks.NAME.repeats=3",
+    "tune": "RUN --set concurrency.samples=8",
+    "gate": "RUN --at-least 0.8",
+    "cost": "RUN",
+    "gc": "--older-than 30d",
+}
+"""Commands that need more than their required arguments."""
 
 KINDS: dict[str, Callable[[], Iterator[Topic]]] = {
     "providers": _providers,

@@ -12,7 +12,7 @@ from holdfast.cli.errors import explain, explain_os_error
 from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, HoldfastError, UsageError
-from holdfast.journal import is_url
+from holdfast.journal import Loss, is_url
 from holdfast.report import Grid, counted, duration, human_bytes
 from holdfast.runs import (
     RecoveryOptions,
@@ -119,7 +119,8 @@ def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> i
         for finding in found:
             print_line(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
             print_line(f"  {finding.means}")
-            print_line("  fixed" if finding.fixed else f"  {finding.command}")
+            not_fixed = "not fixed, because only you can decide; next: " if fix else ""
+            print_line("  fixed" if finding.fixed else f"  {not_fixed}{finding.command}")
         if not found:
             print_line("No problems found.")
     return 5 if any(finding.damage and not finding.fixed for finding in found) else 0
@@ -236,7 +237,7 @@ def print_recoverable(where: str | None, store: str | None, as_json: bool) -> in
                 f"{each.finished}{'' if each.exact else '*'} of {each.planned}",
                 str(each.failed),
                 str(each.in_flight),
-                str(each.lost),
+                str(each.lost) if each.lost_is_exact else f">={each.lost}",
                 f"{duration(each.age_seconds)} ago",
                 each.place,
             )
@@ -254,21 +255,24 @@ def recover_run(where: str, options: RecoveryOptions, as_json: bool) -> int:
         found = recover(where, options, spin.update)
     for line in found.warnings:
         warn(line)
+    # Without another source, this command has only read the run: it exits like other reading commands.
+    code = 5 if found.lost and not found.merged else 0
     if as_json:
         print_json({**msgspec.to_builtins(found), "place": found.place.folder})
-        return 0
+        return code
     left = found.planned - found.finished - found.failed
     counts = f"{found.finished} of {found.planned} finished, {found.failed} failed, {left} unfinished"
-    print_line(f"recovered {found.place.experiment}/{found.place.run_id}: {counts}", "bold")
+    name = f"{found.place.experiment}/{found.place.run_id}"
+    print_line(f"recovered {name}: {counts}" if found.merged else f"{name}: {counts}", "bold")
     print_line(f"  in {found.place.folder}")
+    if not found.merged:
+        print_line("  nothing was restored: the run has no mirror that can be read, and no other copy was named")
     if found.in_flight:
         print_line(f"  {counted(found.in_flight, 'sample')} had begun: they continue after their last recorded step")
     if found.lost:
-        print_line(
-            f"  {counted(found.lost, 'record')} had been acknowledged and are lost: their requests will be sent again"
-        )
+        print_line(f"  {Loss(found.lost, found.lost_is_exact)} lost: a resume requests again what is missing")
     if found.cleaned:
-        print_line("  everything was copied, so the recovered folder was removed")
-    if left:
+        print_line(f"  everything was copied, so the old folder was removed: {where}")
+    if left or found.lost:
         print_line(f"  continue it: {found.place.command('resume')}")
-    return 0
+    return code

@@ -257,7 +257,7 @@ class _WarningHandler(logging.Handler):
         event = getattr(record, "event", "")
         if not event.startswith(_REPORTED_ELSEWHERE):
             lead = "" if event else "warning: "
-            sys.stderr.write(f"{lead}{hanging(record.getMessage().removeprefix(f'{event}: '))}\n")
+            write_message(f"{lead}{hanging(record.getMessage().removeprefix(f'{event}: '))}")
 
 
 def _print_outcome(ended: RunOutcome) -> int:

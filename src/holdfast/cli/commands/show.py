@@ -236,6 +236,9 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
+    """A score for people. A scorer that failed gave none (`report.lines`)."""
+    if isinstance(value, dict) and "failure" in value:
+        return f"failed ({shortened(first_line(value['failure']['message']), 60)})"
     return shortened(repr(value), 60)
 
 

@@ -96,6 +96,13 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     end: str = ""
     """The type of the record that ended the run, for readers that see the heartbeat but not the journal."""
+    last_n: int = 0
+    """The number of that record: the process wrote none after it. 0 if unknown."""
+
+    @property
+    def durable_n(self) -> int:
+        """The last record that the lease knows to be durable."""
+        return max(self.acknowledged, self.last_n)
 
 
 def write_lease(run: str, lease: Lease) -> None:

@@ -171,7 +171,10 @@ class Endpoint:
             self.fail("malformed", str(error))
         if isinstance(error, ProxyError):
             self.fail("auth" if error.status == 407 else "connection", str(error), error.status)
-        self.fail("connection", f"the connection failed ({describe_error(error)})")
+        # The system's short words: asyncio adds the address, which the failure has already.
+        errno = error.errno if isinstance(error, ConnectionError) else None
+        why = os.strerror(errno).lower() if errno else describe_error(error)
+        self.fail("connection", f"the connection failed ({why})")
 
     def _advice(self, kind: Kind, status: int | None) -> str:
         if self.proxy is not None and status == 407:

@@ -207,7 +207,8 @@ def _waits(progress: "Progress", now: float, ended: bool) -> Iterator[str]:
             yield jobs_text(progress.batch_jobs, progress.batch_requests, now - progress.batch_since)
         if progress.mirror_behind:
             yield f"mirror {duration(progress.mirror_behind)} behind"
-    if progress.last_retry:
+    # A run that stops asking a server ends with the cause in its report.
+    if progress.last_retry and not (ended and any(model.stopped for model in progress.models.values())):
         yield f"last retry: {first_line(progress.last_retry, _REASON_WIDTH)}"
 
 

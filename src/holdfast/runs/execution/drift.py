@@ -175,6 +175,16 @@ class DriftCheck:
     def compare_for_extension(self, fold: Fold, stored: Spec) -> tuple[list[Change], PlanExtension | None]:
         """The changes, and the block to add; None if an earlier extension has already added it."""
         changes = self._differences(stored)
+        for change in changes:
+            if (
+                change.field == "limit"
+                and isinstance(change.new, int)
+                and (change.old is None or change.new < change.old)
+            ):
+                has = "all samples of its data" if change.old is None else f"{change.old} samples of each task"
+                raise DriftError(
+                    f"{self._place.run_id} already has {has} (limit): an extension only adds; give a greater limit"
+                )
         self._refuse(changes_beyond_extension(changes))
         require_originals(self._place, fold.story)
         check_spec_file(self._place, fold.story)
@@ -251,5 +261,7 @@ class DriftCheck:
             if line.k in names
         }
         for key in names - found.keys():
-            raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
+            raise UsageError(
+                f"{self._place.run_id} has no key {key!r}; list keys with: {self._place.command('export')}"
+            )
         return found

@@ -92,7 +92,7 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
         watermark, lease = claimed.watermark, await asyncio.to_thread(read_lease, place.folder)
         if lease is not None and lease.epoch >= watermark.epoch:
             mirrored = watermark.n if lease.epoch == watermark.epoch else 0
-            watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
+            watermark = Watermark(max(lease.durable_n, mirrored), lease.epoch)
         request = OpenRequest(uid)
         if watermark.n:
             request = OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
@@ -313,7 +313,7 @@ def _note_end_in_lease(session: RunSession, kind: str) -> None:
     """Note the end in the lease, for readers that see the lease (here or in the mirror) but not the journal."""
     lease, writer = read_lease(session.place.folder), session.writer
     if lease is not None and lease.epoch == writer.epoch and not writer.lost:
-        write_lease(session.place.folder, msgspec.structs.replace(lease, end=kind))
+        write_lease(session.place.folder, msgspec.structs.replace(lease, end=kind, last_n=writer.acknowledged.n))
 
 
 async def _record_failure(session: RunSession, outcome: RunOutcome, error: Exception) -> None:

@@ -120,15 +120,7 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
     elif status == "stalled":
         means = "its process is alive and makes no progress"
         yield Diagnosis(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))
-    new = len(unrecorded(fold.damage, fold.story.anomalies))
-    losses = len(summary.anomalies) + new
-    if losses:
-        what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
-        means = "a resume requests again what was lost; the rest is intact"
-        yield Diagnosis(Finding(what, means, place.command("verify"), place.run_id, damage=new > 0))
-    if report.tail:
-        means = "a resume requests again what was lost; the rest is intact"
-        yield Diagnosis(Finding(report.tail, means, place.command("resume"), place.run_id, damage=True))
+    yield from _examine_journal(place, fold, report.losses)
     yield from _examine_files(place, fold, report.flaws)
     leftovers = [] if is_held(place.folder) else _find_leftovers(place, fold)
     if leftovers:
@@ -136,6 +128,16 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
         means = "a process died while it wrote them; they hold no recorded data"
         finding = Finding(what, means, place.command("doctor", "--fix"), place.run_id, True)
         yield Diagnosis(finding, lambda: _remove_leftover_files(place))
+
+
+def _examine_journal(place: RunLocation, fold: Fold, losses: Sequence[str]) -> Iterator[Diagnosis]:
+    """What the journal has lost. Losses that a resume has recorded are repaired: their answers were requested again."""
+    for what in losses:
+        means = "a resume requests again what was lost; the rest is intact"
+        yield Diagnosis(Finding(what, means, place.command("resume"), place.run_id, damage=True))
+    if not losses and unrecorded(fold.damage, fold.story.anomalies):
+        what, means = "its journal has files or bytes that are not its records", "a resume records this"
+        yield Diagnosis(Finding(what, means, place.command("verify"), place.run_id, damage=True))
 
 
 def _diagnose_missing_start(place: RunLocation, fold: Fold) -> Finding:

@@ -7,15 +7,25 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreError, UsageError
-from holdfast.journal import PIECES, Beat, StoredObjects, is_url, last_number, open_objects, parse_piece
+from holdfast.journal import (
+    PIECES,
+    Beat,
+    Loss,
+    StoredObjects,
+    count_lost,
+    is_url,
+    last_number,
+    open_objects,
+    parse_piece,
+)
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.maintenance.recovery import begun_count
 from holdfast.runs.mirror.claim import read_mirror_status
 from holdfast.runs.mirror.remote import fetch_journal, mirrored_runs
 from holdfast.runs.run import Run
-from holdfast.runs.store.damage import describe_unreadable
+from holdfast.runs.store.damage import describe_unreadable, losses_of
 from holdfast.runs.store.lookup import RunLocation, default_store, runs_in
-from holdfast.state import Fold, is_held
+from holdfast.state import Fold, standing_of
 
 
 class Recoverable(msgspec.Struct, frozen=True):
@@ -31,10 +41,12 @@ class Recoverable(msgspec.Struct, frozen=True):
     failed: int
     in_flight: int
     lost: int
-    """Acknowledged records that are missing."""
+    """Acknowledged records that are missing and that no resume has requested again."""
     age_seconds: float
     """Seconds since its last heartbeat or write."""
     ended: bool = False
+    lost_is_exact: bool = True
+    """False if more than `lost` records may be missing."""
     exact: bool = True
     """False if the records could not be read: the counts are those of the last heartbeat, and the mirror may have more.
     """
@@ -74,7 +86,9 @@ def damage_of(found: Recoverable) -> Sequence[str]:
             damage = run.damage
         except HoldfastError as error:
             return [str(error)]
-    return damage or ([describe_unreadable(place, found.lost)] if found.lost else ())
+    if damage or not found.lost:
+        return damage
+    return [describe_unreadable(place, read_fold(place).story, Loss(found.lost, found.lost_is_exact))]
 
 
 def _count_records(found: Recoverable) -> Recoverable:
@@ -98,14 +112,16 @@ def _count_records(found: Recoverable) -> Recoverable:
 
 
 def _describe_local(place: RunLocation) -> Recoverable | None:
-    if is_held(place.folder):
+    standing = standing_of(place.folder)
+    if standing.held:
         return None
     try:
         fold = read_fold(place)
     except HoldfastError:
         fold = Fold()
     end = fold.story.end
-    if end is not None and end.kind == "run.completed" and not fold.unfinished:
+    lost = count_lost(losses_of(fold.damage, fold.story, standing))
+    if end is not None and end.kind == "run.completed" and not fold.unfinished and not lost.records:
         return None
     return Recoverable(
         experiment=place.experiment,
@@ -116,7 +132,8 @@ def _describe_local(place: RunLocation) -> Recoverable | None:
         finished=fold.finished.count,
         failed=fold.failed.count,
         in_flight=begun_count(fold),
-        lost=sum(damage.records_lost for damage in fold.damage if damage.kind != "torn"),
+        lost=lost.records,
+        lost_is_exact=lost.is_exact,
         age_seconds=round(time.time() - os.stat(place.journal if place.began else place.folder).st_mtime, 1),
         ended=end is not None,
     )

@@ -22,12 +22,15 @@ from holdfast.errors import DriftError, StoreError, UsageError
 from holdfast.files import NotAFileError, read_file, replace_file
 from holdfast.journal import (
     OS_DISK,
+    Damage,
     FolderSource,
     Lock,
+    Loss,
     MirrorSource,
     Reader,
     Restored,
     Source,
+    count_lost,
     describe,
     describe_voids,
     fetch_file,
@@ -48,6 +51,7 @@ from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.maintenance.compaction import condense
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.remote import CountingSource, TransferProgress, only_run
+from holdfast.runs.store.damage import acknowledged_by, losses_of
 from holdfast.runs.store.lookup import (
     RunLocation,
     default_store,
@@ -59,7 +63,7 @@ from holdfast.runs.store.lookup import (
 from holdfast.runs.store.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.verification import check_content
 from holdfast.spec import Mirror
-from holdfast.state import Fold, is_held
+from holdfast.state import Fold, Standing, is_held, standing_of
 
 
 class RecoveryNote(msgspec.Struct, frozen=True):
@@ -71,6 +75,7 @@ class RecoveryNote(msgspec.Struct, frozen=True):
     uid: str = ""
     """The uid of the recovered run; empty until the recovery is complete."""
     lost: int = 0
+    lost_is_exact: bool = True
     warnings: tuple[str, ...] = ()
 
     def write(self, place: RunLocation) -> None:
@@ -112,6 +117,10 @@ class Recovered(msgspec.Struct, frozen=True):
     warnings: list[str]
     cleaned: bool = False
     """Whether the source folder was removed because it was no longer needed."""
+    lost_is_exact: bool = True
+    """False if more than `lost` records may be lost."""
+    merged: bool = True
+    """Whether there was a mirror or another folder to recover from, beside the run's own folder."""
 
     @property
     def folder(self) -> str:
@@ -162,7 +171,8 @@ def recover(where: str, options: RecoveryOptions | None = None, moved: TransferP
             f"{mirror.place}: {name} does not belong to this run and was left alone" for name in mirror.strangers()
         )
     cleaned = options.cleanup and options.events and not recovery.void and _remove_sources(found, place)
-    return Recovered(place, *_counts(recovery.fold), recovery.lost, warnings, cleaned)
+    lost, merged = recovery.lost, recovery.merged
+    return Recovered(place, *_counts(recovery.fold), lost.records, warnings, cleaned, lost.is_exact, merged)
 
 
 def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | None:
@@ -180,7 +190,8 @@ def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | No
 
 
 def _restate(place: RunLocation, note: RecoveryNote, *, cleaned: bool) -> Recovered:
-    return Recovered(place, *_counts(read_fold(place)), note.lost, list(note.warnings), cleaned)
+    counts = _counts(read_fold(place))
+    return Recovered(place, *counts, note.lost, list(note.warnings), cleaned, note.lost_is_exact)
 
 
 def _counts(fold: Fold) -> tuple[int, int, int, int]:
@@ -243,16 +254,20 @@ class _Recovery:
         warnings: list[str],
     ) -> None:
         self.fold = Fold()
-        self.lost = 0
+        self.lost = Loss(0)
         self.void = 0
         """Pieces written by processes that had lost the run; they are ignored."""
         self._place = place
         self._sources = sources
         self._mirrors = mirrors
         self._others = [source for source in sources if source.place != place.folder]
+        self.merged = bool(self._others)
         self._options = options
         self._warnings = warnings
         self._made = not place.began
+        # Taken before this process locks the run: a run that is held may have records that its lease does not know.
+        local = [source.place for source in sources if source.kind == "local"]
+        self._standing = standing_of(local[0]) if local else Standing(False)
 
     def run(self) -> None:
         """Merge the sources into the run's folder, or restore into a new one, and count the result."""
@@ -292,7 +307,8 @@ class _Recovery:
             source=self._sources[0].place,
             events=self._options.events,
             uid=uid_of(FolderSource(folder)),
-            lost=self.lost,
+            lost=self.lost.records,
+            lost_is_exact=self.lost.is_exact,
             warnings=tuple(self._warnings),
         )
         note.write(self._place)
@@ -302,20 +318,22 @@ class _Recovery:
         journal = journal_folder(folder)
         reader = Reader(journal)
         self.fold = fold = Fold().read(reader.read())
-        damage = [each for each in fold.damage if each.kind != "torn"]
-        last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
         epoch = list_chain(OS_DISK, journal).epoch
+        mirrored_n = max((read_watermark(each.objects, epoch).n for each in self._mirrors), default=0)
+        damage = losses_of(fold.damage, fold.story, self._standing, mirrored_n)
+        last_n = max([reader.cursor.n, *(each.n_last for each in (*fold.damage, *damage) if each.kind != "torn")])
         self._warnings += [*map(describe, damage), *describe_voids(journal)]
         _restore_originals(folder, fold, self._others)
         if not self._options.events:
             condense(folder)  # after reading: it gives the journal a new uid, new numbers and no epochs
         here = msgspec.structs.replace(self._place, folder=folder)
-        acknowledged = max((read_watermark(each.objects, epoch).n for each in self._mirrors), default=0)
-        self.lost = sum(each.records_lost for each in damage) + max(acknowledged - last_n, 0)
+        acknowledged = max(mirrored_n, acknowledged_by(fold.story, self._standing))
         if acknowledged > last_n:
+            damage.append(Damage("lost", 0, 0, 0, last_n + 1, acknowledged))
             self._warnings.append(
                 f"records {last_n + 1} to {acknowledged} were acknowledged and are lost; a resume requests them again"
             )
+        self.lost = count_lost(damage)
         self._warnings += _missing_originals(here, fold, self._made)
         self._warnings += check_content(here, fold)
 

@@ -5,14 +5,14 @@ it appears as anomaly records, and the lost answers have been requested again.
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from holdfast.errors import DamagedError
-from holdfast.journal import OS_DISK, Damage, describe, is_whole_file
+from holdfast.journal import OS_DISK, Damage, Lease, Loss, bounded, count_lost, describe, is_whole_file, unrecorded
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
-from holdfast.report import counted
 from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.runs.store.provenance import find_loss
 from holdfast.spec import check_stored_spec
@@ -26,8 +26,8 @@ class DamageReport(msgspec.Struct, frozen=True):
     plan: tuple[str, ...] = ()
     """If the plan is damaged, keys without an answer cannot be listed."""
     data: tuple[str, ...] = ()
-    tail: str = ""
-    """The sentence in `journal` about a missing end; empty if there is none."""
+    losses: tuple[str, ...] = ()
+    """What `journal` says, without the run's name and the advice."""
     flaws: tuple[Flaw, ...] = ()
     """The flaws that `plan` and `data` describe."""
 
@@ -73,20 +73,55 @@ def find_damage(place: RunLocation, index: Index, standing: Standing, *, sizes_o
         stamps = dict(index.checked.stamps)
         flaws = check_originals(place.folder, story.blocks, stamps)
         index.checked.remember(stamps)
-    tail = find_missing_tail(place, story, index.last_n, standing)
-    if not tail and index.start_n > max([index.last_n, *(each.n_last for each in index.damage)]):
-        # started.jsonl still has a record after the end of the journal. Damage that covers it is reported separately.
-        what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
-        tail = f"{place.run_id}: {what}; {_advise(place)}"
-    journal = [tail] if tail else []
-    if index.lost:
-        records = counted(sum(each.records_lost for each in index.lost), "record")
-        places = f" in {len(index.lost)} places" if len(index.lost) > 1 else ""
-        what = f"its journal is damaged: {records} lost{places} ({describe(index.lost[0])})"
-        journal.insert(0, f"{place.run_id}: {what}; {_advise(place)}")
+    losses = _describe_losses(index, standing)
+    journal = tuple(f"{place.run_id}: {each}; {_advise(place, story)}" for each in losses)
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
-    return DamageReport(tuple(journal), plan, data, tail, tuple(flaws))
+    return DamageReport(journal, plan, data, losses, tuple(flaws))
+
+
+def _describe_losses(index: Index, standing: Standing) -> tuple[str, ...]:
+    """What the journal has lost: damaged bytes, and records that are missing from its end. If the damaged bytes are its
+    end, that is one loss: the lease tells which records they held.
+    """
+    story = index.story
+    lost = losses_of(index.damage, story, standing, index.start_n)
+    found = []
+    if lost:
+        places = f" in {len(lost)} places" if len(lost) > 1 else ""
+        found.append(f"its journal is damaged: {count_lost(lost)} lost{places} ({describe(lost[0])})")
+    if any(each.open_end for each in index.lost):
+        return tuple(found)
+    tail = find_missing_tail(story, index.last_n, standing)
+    if not tail and index.start_n > max([index.last_n, *(each.n_last for each in index.damage)]):
+        # started.jsonl still has a record after the end of the journal. Damage that covers it is reported already.
+        tail = _describe_tail(index.last_n, index.start_n)
+    return (*found, tail) if tail else tuple(found)
+
+
+def losses_of(damage: Sequence[Damage], story: Story, standing: Standing, durable_n: int = 0) -> list[Damage]:
+    """The losses in a journal that no `anomaly` record mentions, up to the last record that is known to have been
+    durable: by the run's lease, or `durable_n`. Without foreign bytes that cost no record.
+    """
+    lost = [each for each in unrecorded(damage, story.anomalies) if each.records_lost or each.kind == "fence"]
+    lease = _last_lease(story, standing)
+    if lease is None:
+        return bounded(lost, durable_n)
+    return bounded(lost, max(durable_n, lease.durable_n), is_last=lease.last_n > 0)
+
+
+def acknowledged_by(story: Story, standing: Standing) -> int:
+    """The last record that the lease of the process that wrote the end of the journal knows to be durable, or 0."""
+    lease = _last_lease(story, standing)
+    return 0 if lease is None else lease.durable_n
+
+
+def _last_lease(story: Story, standing: Standing) -> Lease | None:
+    """The lease of the process that wrote the end of the journal; None if that process still writes, or is unknown."""
+    lease = standing.lease
+    if lease is None or standing.held or standing.copied or lease.epoch != story.epoch:
+        return None
+    return lease
 
 
 def check_every_byte(place: RunLocation, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
@@ -96,7 +131,8 @@ def check_every_byte(place: RunLocation, fold: Fold, last_n: int, standing: Stan
     """
     answers = fold.finished.count + fold.failed.count
     start = find_missing_start(place, fold.story, fold.damage, answers)
-    yield from filter(None, [start, find_missing_tail(place, fold.story, last_n, standing)])
+    tail = find_missing_tail(fold.story, last_n, standing)
+    yield from filter(None, [start, f"{place.run_id}: {tail}; {_advise(place, fold.story)}" if tail else ""])
     for path, stored in originals(place.folder, fold.story.blocks):
         problem = find_problem(path, stored)
         if problem:
@@ -119,20 +155,24 @@ def find_missing_start(place: RunLocation, story: Story, damage: Sequence[Damage
     return ""
 
 
-def find_missing_tail(place: RunLocation, story: Story, last_n: int, standing: Standing) -> str:
+def find_missing_tail(story: Story, last_n: int, standing: Standing) -> str:
     """Describe a journal that ends before the last record that its lease acknowledged, or lacks the end record that the
     lease mentions; empty if neither is the case.
     """
-    lease = standing.lease
-    if lease is None or standing.held or standing.copied or lease.epoch != story.epoch:
+    lease = _last_lease(story, standing)
+    if lease is None:
         return ""
-    if lease.acknowledged <= last_n:
-        if not lease.end or story.end is not None:
-            return ""
-        what = f"its lease mentions the record {lease.end}, which is missing from the end of its journal"
-        return f"{place.run_id}: {what}; {_advise(place)}"
-    what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
-    return f"{place.run_id}: {what}; {_advise(place)}"
+    if lease.durable_n > last_n:
+        return _describe_tail(last_n, lease.durable_n)
+    if not lease.end or story.end is not None:
+        return ""
+    return f"its lease mentions the record {lease.end}, which is missing from the end of its journal"
+
+
+def _describe_tail(last_n: int, durable_n: int) -> str:
+    if durable_n == last_n + 1:
+        return f"record {durable_n} was durable and is missing from the end of its journal"
+    return f"records {last_n + 1} to {durable_n} were durable and are missing from the end of its journal"
 
 
 def require_started(place: RunLocation, fold: Fold) -> None:
@@ -157,12 +197,16 @@ def _describe_flaw(place: RunLocation, flaw: Flaw) -> str:
     return f"{place.run_id}: {flaw}; {RESTORE}"
 
 
-def describe_unreadable(place: RunLocation, records: int) -> str:
+def describe_unreadable(place: RunLocation, story: Story, lost: Loss) -> str:
     """Describe a journal that no process writes and whose end cannot be read. The index does not count a damaged last
     line, because a live process may be writing it.
     """
-    return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_advise(place)}"
+    return f"{place.run_id}: {lost} in its journal cannot be read; {_advise(place, story)}"
 
 
-def _advise(place: RunLocation) -> str:
-    return f"restore it with: holdfast recover, or request what was lost again with: {place.command('resume')}"
+def _advise(place: RunLocation, story: Story) -> str:
+    """The command that helps. Without a mirror there is nothing that `recover` could read the lost records from."""
+    again = f"request what was lost again with: {place.command('resume')}"
+    if place.url or not story.spec.get("mirror"):
+        return again
+    return f"restore it from its mirror with: {shlex.join(['holdfast', 'recover', place.folder])}, or {again}"

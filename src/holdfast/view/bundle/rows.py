@@ -14,6 +14,7 @@ from holdfast.report import ExportLine, readable_input, shortened, value_text
 from holdfast.view.layout import table
 from holdfast.view.markup import Child, Markup, h
 from holdfast.view.page import Body
+from holdfast.view.pages.sample_list import more_filters
 from holdfast.view.sources import RunRef, RunStatus
 from holdfast.view.table.words import column_text, excerpt, shape
 from holdfast.view.table.writer import cause_id, scorer_kind
@@ -183,7 +184,7 @@ def render_samples(
         _select("anomaly", _counted(choices.anomalies), "any mark or anomaly"),
         h("button", "Apply"),
         h("a", "Clear", href="#"),
-        _more(choices),
+        more_filters({}, choices.columns or None, has_scorer=False),
         h("input", type="hidden", name="sort"),
         h("input", type="hidden", name="columns"),
         class_="filters",
@@ -211,33 +212,6 @@ def render_samples(
     )
     scripts = ("bundle.js", *(f"rows-{number:04d}.js" for number in range(files)), "bundle_table.js")
     return Body("Samples", described, ref, "samples", status, scripts=scripts)
-
-
-def _more(choices: RowChoices) -> Markup:
-    """Ranges, and a column of the row."""
-    ranges = []
-    for name, label in (("seconds", "time in seconds"), ("tokens", "tokens"), ("cost", "cost in dollars")):
-        ends = [
-            h(
-                "input",
-                name=f"{name}_{end}",
-                inputmode="decimal",
-                placeholder=text,
-                aria_label=f"{label}, {text}",
-                class_="short-field",
-            )
-            for end, text in (("min", "at least"), ("max", "at most"))
-        ]
-        ranges.append(h("label", f"{label} ", ends))
-    column = h(
-        "label",
-        "column of the row ",
-        h("input", name="column", list="row-columns", placeholder="name", aria_label="column of the row"),
-        h("input", name="value", placeholder="is", aria_label="value of the column"),
-        h("datalist", [h("option", value=name) for name in choices.columns], id="row-columns"),
-    )
-    has_columns = column if choices.columns else None
-    return h("details", h("summary", "More filters"), ranges, has_columns, class_="more", id="more-filters")
 
 
 def _columns(choices: RowChoices) -> Markup:

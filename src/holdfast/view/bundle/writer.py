@@ -192,9 +192,11 @@ class _Writer:
                 self._report(self._written, self._total)
             data = f"samples-{number:04d}.js"
             self._made.write(f"{place.folder}/{data}", pack(packed))
+            first, per_file = number * place.per_file, place.per_file
+            without_script = h("noscript", h("p", "This page needs JavaScript.", class_="problem"))
             shell = Body(
                 "Sample",
-                h("div", h("noscript", h("p", "This page needs JavaScript.", class_="problem")), id="bundle-sample"),
+                h("div", without_script, id="bundle-sample", data_first=first, data_per_file=per_file),
                 ref,
                 SAMPLES,
                 body.status,

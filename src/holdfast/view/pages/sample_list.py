@@ -3,7 +3,7 @@
 Everything works with links and GET forms alone, and the whole state is in the address.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.printable import clean
@@ -99,7 +99,7 @@ def _filters(found: SampleList, links: Links) -> Markup:
         _choice("anomaly", "any mark or anomaly", given, choices.anomalies),
         h("button", "Apply"),
         h("a", "Clear", href=_cleared(found, links)) if given else None,
-        _more(found),
+        more_filters(found.filters, found.choices.row_columns, has_scorer=bool(found.filters.get("scorer"))),
         [h("input", type="hidden", name=name, value=value) for name, value in _hidden(found).items()],
     ]
     form = h("form", fields, class_="filters", method="get", action=links.run(found.ref, "samples"))
@@ -141,12 +141,11 @@ def _score_choice(found: SampleList) -> Markup:
     return h("select", options, name="score", aria_label="score")
 
 
-def _more(found: SampleList) -> Markup:
-    """Ranges, and a column of the row."""
-    given = found.filters
+def more_filters(given: Mapping[str, str], columns: Iterable[str] | None, *, has_scorer: bool) -> Markup:
+    """Ranges, and a column of the row. `columns`: suggested names; None if rows cannot be filtered by a column."""
     ranges = []
     for name, label in _RANGES:
-        if name == "score" and not given.get("scorer"):
+        if name == "score" and not has_scorer:
             continue
         ends = [
             h(
@@ -161,15 +160,16 @@ def _more(found: SampleList) -> Markup:
             for end, text in (("min", "at least"), ("max", "at most"))
         ]
         ranges.append(h("label", f"{label} ", ends))
-    column = h(
+    column = columns is not None and h(
         "label",
         "column of the row ",
         h("input", name="column", list="row-columns", placeholder="name", aria_label="column of the row"),
         h("input", name="value", placeholder="is", aria_label="value of the column"),
-        h("datalist", [h("option", value=name) for name in found.choices.row_columns], id="row-columns"),
+        h("datalist", [h("option", value=name) for name in columns], id="row-columns"),
     )
     is_open = any(name.endswith(("_min", "_max")) for name in given)
-    return h("details", h("summary", "More filters"), ranges, column, class_="more", id="more-filters", open=is_open)
+    fields = (ranges, column or None)
+    return h("details", h("summary", "More filters"), *fields, class_="more", id="more-filters", open=is_open)
 
 
 def _chosen(found: SampleList, links: Links) -> Markup | None:

@@ -3,6 +3,7 @@
 
 (async function () {
   const PAGE = 100;
+  const BESIDE = 100;  // so many samples before and after one can be reached from it in the order of a list
   const FAILED = "scorer failed";
   const [KEY, TASK, MODEL, ID, REPEAT, STATUS, KIND, SECONDS, TOKENS, COST, SCORES, QUESTION, TARGET, ANSWER, ANOMALIES,
     CAUSES, ATTEMPTS, ROW] = Array.from({ length: 18 }).keys();
@@ -209,6 +210,13 @@
     return made;
   }
 
+  // What a sample needs to link to its neighbours in a list: their numbers, and the state of the list.
+  function listAround(found, at, asked) {
+    const near = found.slice(Math.max(0, at - BESIDE), at + BESIDE + 1);
+    const list = near.map(function (row) { return numbers.get(row); });
+    return "&" + new URLSearchParams({ list: list.join("."), from: String(asked) });
+  }
+
   function show() {
     const asked = holdfast.asked();
     for (const field of form.elements) if (field.name) field.value = asked.get(field.name) || "";
@@ -225,7 +233,12 @@
     const last = Math.max(1, Math.ceil(found.length / PAGE));
     const page = Math.min(Math.max(1, Number(asked.get("page")) || 1), last);
     const first = (page - 1) * PAGE;
-    body.replaceChildren(...found.slice(first, first + PAGE).map(function (row) { return line(row, names); }));
+    const isChosen = Array.from(asked.keys()).some(function (name) { return name !== "columns" && name !== "page"; });
+    body.replaceChildren(...found.slice(first, first + PAGE).map(function (row, number) {
+      const made = line(row, names);
+      if (isChosen) made.querySelector("a").href += listAround(found, first + number, asked);
+      return made;
+    }));
     count.textContent = found.length.toLocaleString("en") + " of " + rows.length.toLocaleString("en") + " samples"
       + (last > 1 ? ", page " + page + " of " + last : "");
     pager.replaceChildren();

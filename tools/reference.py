@@ -1,6 +1,6 @@
 """The reference pages: docs/fields.md from the spec's types, docs/commands.md from the command line itself,
 docs/events.md from the list of events that a run's log may hold, docs/scorers.md from the built-in scorers and
-extractors.
+extractors, docs/benchmarks.md from the cards of benchmarks.
 
 `python tools/reference.py` writes them, `--check` only says whether they are up to date (exit 1 if not). Invariant: a
 page follows from the source alone; not from the terminal, the environment, or a list of names kept here. Refuses a
@@ -22,6 +22,8 @@ from msgspec import inspect as kinds
 
 from holdfast.cli.arguments import description, field_meaning, in_words, link, scale_words, scorer_arguments
 from holdfast.cli.main import app
+from holdfast.plan import Benchmark, all_benchmarks
+from holdfast.plan.benchmarks.registry import is_own
 from holdfast.runs.execution.log import EVENTS, LOG
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.score.scorers.registry import SECTIONS
@@ -30,6 +32,22 @@ from holdfast.spec.types import field_classes, nested_type
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"
+
+_BENCHMARKS = """\
+# Benchmarks
+{generated}
+
+This page lists the benchmarks that `holdfast run NAME` knows. [How to run and change them](howto/run-a-benchmark.md).
+The result of a benchmark is the mean of the scorer in the column *result*. Nothing here was compared with a download
+of the data: revisions are those that other tools fix, and `holdfast benchmarks check --online` compares.
+
+| name | samples | result | licence | needs |
+|---|---|---|---|---|
+{rows}
+
+## Cards
+{cards}
+"""
 
 Part = type[msgspec.Struct]
 Parameter = typer.core.TyperArgument | typer.core.TyperOption
@@ -195,6 +213,7 @@ def pages() -> dict[Path, str]:
         "commands.md": commands_page(),
         "events.md": events_page(),
         "scorers.md": scorers_page(),
+        "benchmarks.md": benchmarks_page(),
     }
     return {DOCS / name: text for name, text in made.items()}
 
@@ -359,6 +378,30 @@ def scorers_page() -> str:
         _row(f"`{name}`", _arguments(each.function, 1), description(each.function)) for name, each in EXTRACTORS.items()
     ]
     return _SCORERS.format(generated=_GENERATED, kinds="".join(sections), extractors="\n".join(extractors))
+
+
+def benchmarks_page() -> str:
+    """Every benchmark of this package. Those of other packages are not part of the page."""
+    own = [each for each in all_benchmarks().values() if is_own(each)]
+    rows = [
+        _row(f"`{each.name}`", f"{each.samples:,}" if each.samples else "?", f"`{each.metric}`", each.licence, needs)
+        for each in own
+        for needs in [", ".join(each.needs)]
+    ]
+    return _BENCHMARKS.format(generated=_GENERATED, rows="\n".join(rows), cards="\n".join(map(_card, own)))
+
+
+def _card(benchmark: Benchmark) -> str:
+    dataset = benchmark.task["dataset"]
+    config = dataset.get("config", "")
+    configs = f"{len(config)} configurations" if isinstance(config, list) else config
+    data = " ".join(filter(None, (dataset.get("hub") or dataset.get("path"), configs, dataset.get("split", ""))))
+    lines = [f"\n### {benchmark.name}", f"{benchmark.title}. {benchmark.source}. Version {benchmark.version}.", ""]
+    lines.append(f"- data: {data}, revision {dataset.get('revision') or 'not fixed'}")
+    shown = (("comparable with", benchmark.comparable), ("differs", benchmark.differs))
+    lines += [f"- {label}: {text}" for label, text in shown if text]
+    lines += [f"- unverified: {doubt}" for doubt in benchmark.unverified]
+    return "\n".join(lines)
 
 
 def _arguments(function: Callable[..., Any], given: int) -> str:

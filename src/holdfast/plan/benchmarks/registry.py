@@ -25,12 +25,20 @@ def is_benchmark_name(name: str) -> bool:
 
 
 @functools.cache
+def _own() -> Mapping[str, Benchmark]:
+    modules = (importlib.import_module(f"holdfast.plan.benchmarks.{family}") for family in _FAMILIES)
+    return {each.name: each for module in modules for each in module.BENCHMARKS}
+
+
+def is_own(benchmark: Benchmark) -> bool:
+    """Whether it ships with Holdfast."""
+    return benchmark.name in _own()
+
+
+@functools.cache
 def all_benchmarks() -> Mapping[str, Benchmark]:
     """Every benchmark by its name, sorted. SpecError if a package offers something else."""
-    found: dict[str, Benchmark] = {}
-    for family in _FAMILIES:
-        module = importlib.import_module(f"holdfast.plan.benchmarks.{family}")
-        found |= {each.name: each for each in module.BENCHMARKS}
+    found = dict(_own())
     for point in importlib.metadata.entry_points(group=GROUP):
         offered = _load(point)
         found |= {each.name: each for each in offered if each.name not in found}

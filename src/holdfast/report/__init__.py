@@ -125,8 +125,8 @@ if TYPE_CHECKING:
         value_text,
     )
     from holdfast.report.reduction import SampleGroups
+    from holdfast.report.restrictions import WITHHELD, restricted_tasks, withhold, withhold_examples
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
-    from holdfast.report.sharing import WITHHELD, restricted_tasks, withhold, withhold_examples
     from holdfast.report.story import (
         AttemptStory,
         KeyRecords,
@@ -199,7 +199,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "costs": "Cost CostLine StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "examples": "survey_answers",
-            "sharing": "WITHHELD restricted_tasks withhold withhold_examples",
+            "restrictions": "WITHHELD restricted_tasks withhold withhold_examples",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.json_csv": "escape_formula write_csv write_jsonl",

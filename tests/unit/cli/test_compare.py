@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.api import compare, gate, leaderboard
-from holdfast.cli.commands.compare import CompareOptions, compare_runs
-from holdfast.cli.commands.gate import gate_run
+from holdfast.cli.commands.compare import CompareOptions, compare_runs, gate_run
 from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError

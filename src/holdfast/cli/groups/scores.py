@@ -144,7 +144,7 @@ def gate(
     Exit 2 if the runs cannot be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task
     or model that the run lacks.
     """
-    from holdfast.cli.commands.gate import gate_run
+    from holdfast.cli.commands.compare import gate_run
     from holdfast.runs import GateOptions
 
     options = GateOptions(

@@ -98,6 +98,8 @@ class Recount:
         self._complete: set[tuple[str, int, int]] = set()
         """Answers that have their last score: evaluation, ordinal, and number of the answer's record."""
         self.evaluations: dict[str, list[dict[str, Any]]] = {}
+        self.chosen: set[str] = set()
+        """Evaluations of chosen answers."""
         self.accounts: dict[tuple[str, str, str], Account] = {}
         """By task, model and role."""
         self.steps = {"live": 0, "replayed": 0, "orphaned": 0, "taken_over": 0}
@@ -164,6 +166,8 @@ class Recount:
                 self.speeds.scored(0.0 if given.taken else given.seconds, line)
         elif line.t == "score.started":
             started = decode(line, ScoringStarted)
+            is_chosen = started.part and started.evaluation not in self.evaluations.keys() - self.chosen
+            (self.chosen.add if is_chosen else self.chosen.discard)(started.evaluation)
             self.evaluations[started.evaluation] = started.scorers
         elif line.t == "anomaly":
             self._anomaly(entry)

@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         retry_lines,
         short,
         tokens,
+        wrong_lines,
     )
     from holdfast.report.text import (
         Grid,
@@ -223,7 +224,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
-                "report_table retry_lines short tokens"
+                "report_table retry_lines short tokens wrong_lines"
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
@@ -408,4 +409,5 @@ __all__ = [
     "without_scorer_name",
     "write_csv",
     "write_jsonl",
+    "wrong_lines",
 ]

@@ -45,7 +45,7 @@ class SampleGroups:
                 self.unknown[cell.task] = _explain_unknown(column, "record_data is off")
             elif column and cell.task not in self.unknown:
                 try:
-                    found.append((cell, [known.setdefault(name, name) for name in _names(run, cell, column)]))
+                    found.append((cell, [known.setdefault(name, name) for name in column_names(run, cell, column)]))
                 except (OSError, JournalError):
                     self.unknown[cell.task] = _explain_unknown(column, "the rows cannot be read: see `holdfast verify`")
         self.any = any(name for cell, names in found if cell.task not in self.unknown for name in names)
@@ -86,8 +86,8 @@ def _explain_unknown(column: str, why: str) -> str:
     return f"which samples share a {column} is not known ({why}): each counts as a group of its own"
 
 
-def _names(run: str, cell: Cell, column: str) -> Iterator[str]:
-    """The group of each key of a cell, in plan order."""
+def column_names(run: str, cell: Cell, column: str) -> Iterator[str]:
+    """The value of each key of a cell in a column of the rows, in plan order; empty without one."""
     rows = data_lines(run, cell)
     number, group = 0, ""
     for line in planned_lines(run, cell):

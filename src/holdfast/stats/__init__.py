@@ -49,6 +49,7 @@ from holdfast.stats.reducers import (
     reducer,
 )
 from holdfast.stats.scales import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale, parse_scale
+from holdfast.stats.strata import macro_mean
 from holdfast.stats.values import Pairs, pair_up, quantile
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ __all__ = [
     "fit_strengths",
     "holm",
     "krippendorff_alpha",
+    "macro_mean",
     "maximum",
     "mcnemar_test",
     "mean",

@@ -152,7 +152,7 @@ def summarise_sums(
     independent = n * n / math.fsum(part.sizes for part in parts)  # as many groups of one size
     if scale.is_bool and 0 <= mean <= 1:
         worth = _worth_of_groups(mean, squares / (n * n), (independent, float(answers or n)), count - 1, tail)
-        low, high = (_clopper_pearson if exact else _wilson)(mean, worth, tail)
+        low, high = (_clopper_pearson if exact else wilson_ends)(mean, worth, tail)
         return Summary(n, mean, error, low, high, method="exact" if exact else "wilson")
     if error > 0:
         low, high = cut(_student(mean, error, count - 1, tail), scale)
@@ -188,7 +188,7 @@ def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
         return Summary(0)
     share = successes / n
     error = math.sqrt(share * (1 - share) / (n - 1)) if n > 1 else None
-    return Summary(n, share, error, *_wilson(share, n, 1.0 - (1.0 - confidence) / 2.0), method="wilson")
+    return Summary(n, share, error, *wilson_ends(share, n, 1.0 - (1.0 - confidence) / 2.0), method="wilson")
 
 
 def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
@@ -265,13 +265,18 @@ def blend_worth(least: float, estimated: float, caution: float) -> float:
     return least if estimated <= least else 1.0 / (caution / least + (1.0 - caution) / estimated)
 
 
+def cautious_weight(least: float, mean: float) -> float:
+    """The weight of `least` in `blend_worth` for right or wrong: high with few right or few wrong answers."""
+    return _CAUTION / (_CAUTION + least * min(mean, 1 - mean))
+
+
 def _worth_of_groups(mean: float, variance: float, limits: tuple[float, float], freedom: int, tail: float) -> float:
     """Of answers that are right or wrong. `variance`: of the mean. `limits`: numbers of groups and of answers."""
     least, most = limits
     if mean in (0.0, 1.0) or most <= least * (1 + _NOISE):
         return least
     estimated = min(mean * (1 - mean) / variance, most) if variance > 0 else most
-    worth = blend_worth(least, estimated, _CAUTION / (_CAUTION + least * min(mean, 1 - mean)))
+    worth = blend_worth(least, estimated, cautious_weight(least, mean))
     # Student's quantile instead of the normal one, because the variance is estimated.
     return max(least, worth * (normal_quantile(tail) / student_quantile(freedom, tail)) ** 2)
 
@@ -288,7 +293,8 @@ def _deviation(total: float, size: int, mean: float) -> float:
     return found if abs(found) > _NOISE * abs(total) else 0.0
 
 
-def _wilson(share: float, n: float, tail: float) -> tuple[float, float]:
+def wilson_ends(share: float, n: float, tail: float) -> tuple[float, float]:
+    """Wilson's interval of a share of n observations."""
     z = normal_quantile(tail)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -165,6 +165,30 @@ class _Cell:
             tally.number(f"{place}mean of what is answered", told.wrong.answered_mean, mean)
             tally.number(f"{place}answered", told.wrong.answered, sum(map(len, rest.values())))
 
+    def _compare_macro(self, tally: Tally, told: ScorerReport, reducer: str, values: Mapping[str, float]) -> None:
+        """`values`: one of each sample."""
+        reported = next((each for each in told.macro if each.reducer == reducer), None)
+        place = f"{self._place}{told.scorer} {reducer}: macro "
+        if reported is None:
+            is_asked = self._task().get("macro") and values and (reducer or told.plain)
+            tally.number(f"{place}rows", 0, 1 if is_asked else 0)
+            return
+        strata = {sample: self._recount.strata.get(ordinals[0]) for sample, ordinals in self._planned.items()}
+        scored = {strata[sample] for sample in values}
+        if None in strata.values() or scored != set(strata.values()):
+            tally.number(f"{place}mean", reported.summary.mean, None)
+            tally.number(f"{place}reasons", bool(reported.unknown), 1)
+            return
+        groups = list(map(self._group, values))
+        mean, error = formulas.macro(list(values.values()), [strata[sample] for sample in values], groups)
+        tally.number(f"{place}mean", reported.summary.mean, mean)
+        tally.number(f"{place}standard error", reported.summary.standard_error, error)
+        tally.number(f"{place}samples", reported.summary.n, len(values))
+        for each in reported.strata:
+            own = [value for sample, value in values.items() if strata[sample] == each.name]
+            tally.number(f"{place}{each.name}: n", each.summary.n, len(own))
+            tally.number(f"{place}{each.name}: mean", each.summary.mean, statistics.fmean(own))
+
     def compare(self, tally: Tally, planned: int) -> None:
         told, place, kept = self._told, self._place, self._finished.values()
         kinds = Counter(self._recount.failed[o] for o in self._ordinals if o in self._recount.failed)
@@ -210,6 +234,7 @@ class _Cell:
         every = [[numbers.get(o) for o in ordinals] for ordinals in self._planned.values()]
         tally.bounds(place, told.bounds, formulas.filled(every, scale))
         self._compare_wrong(tally, told, said)
+        self._compare_macro(tally, told, "", {sample: statistics.fmean(each) for sample, each in by_sample.items()})
         reduced = {each.reducer: each for each in told.reduced}
         ways = stored_reductions(self._recount.spec).get(self._told.task, (Reduction(),))
         made = {how.label: self._reduced(how, values) for how in ways if how.name != MEAN}
@@ -306,6 +331,8 @@ class _Cell:
         numbers = {sample: each for sample, each in made.items() if isinstance(each, float)}
         repeats = max(map(len, self._planned.values()))
         groups, answers = list(map(self._group, numbers)), len(numbers) * repeats
+        scorer = next(each for each in self._told.scorers if any(told is one for one in each.reduced))
+        self._compare_macro(tally, scorer, how.label, numbers)
         found = formulas.reduced_summary(how, list(numbers.values()), groups, scale, answers)
         tally.summary(place, told.summary, found, (len(numbers), self._shared(numbers)))
         tally.numbers_of(f"{place}label ", told.labels, labels)

@@ -115,6 +115,8 @@ class Recount:
         """Steps were removed from the journal: durations cannot be computed again."""
         self.groups: dict[int, str] = {}
         """By ordinal: what a row has in the column that the task's `dataset.group` names."""
+        self.strata: dict[int, str] = {}
+        """By ordinal: what a row has in the column that the task's `macro` names."""
         self._planned: dict[int, str] = {}
         """By ordinal: the sample."""
 
@@ -142,11 +144,14 @@ class Recount:
 
     def read_groups(self, run: str) -> "Recount":
         """From the rows that the run holds, if it holds any. Of a task whose rows cannot be read there are none."""
-        columns = {task["name"]: task.get("dataset", {}).get("group") for task in self.spec.get("tasks", ())}
-        for task, column in columns.items() if self.spec.get("record_data", True) else ():
-            cells = [cell for cell in self.cells if cell.task == task and column]
-            with contextlib.suppress(OSError, JournalError):
-                self.groups |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
+        for task in self.spec.get("tasks", ()) if self.spec.get("record_data", True) else ():
+            for found, column in (
+                (self.groups, task.get("dataset", {}).get("group")),
+                (self.strata, task.get("macro")),
+            ):
+                cells = [cell for cell in self.cells if cell.task == task["name"] and column]
+                with contextlib.suppress(OSError, JournalError):
+                    found |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
         return self
 
     def _apply(self, entry: Entry) -> None:

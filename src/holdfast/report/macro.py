@@ -110,7 +110,8 @@ def _why_unknown(strata: Strata, parts: Mapping[str, Collection[str]]) -> str:
     column = strata.column
     without = sum(not name for name in strata.by_ordinal.values())
     if without:
-        return f"{counted(without, 'answer')} of {len(strata.by_ordinal)} have no value in the column {column}"
+        have = "has" if without == 1 else "have"
+        return f"{counted(without, 'answer')} of {len(strata.by_ordinal)} {have} no value in the column {column}"
     empty = [name for name, part in parts.items() if not part]
     if not empty:
         return ""

@@ -34,7 +34,7 @@ from holdfast.report.text import (
 )
 from holdfast.report.wrong_answers import WrongAnswers
 from holdfast.score import KINDS
-from holdfast.stats import NUMBER, Summary
+from holdfast.stats import NUMBER, Scale, Summary
 
 _COLUMNS = (
     "task",
@@ -53,6 +53,7 @@ _COLUMNS = (
     "cost",
     "summed time",
 )
+_STRATA = _COLUMNS[3:7]
 _DEFAULT = ("task", "model", "scorer", "mean", "95% interval", "n")
 _DEFAULT_IF_ROOM = ("left out", "cost", "tokens", "summed time")
 _DEFAULT_MAX = 8
@@ -87,7 +88,23 @@ def report_table(report: RunReport, command: Command | None = None, *, all_colum
     above: list[RenderableType] = [headline(report), *map(Sentence, notice_lines(report)), *sentences, ""]
     every = command("report", "--all") if command is not None else f"holdfast report {report.run_id} --all"
     table = plain_table(names, rows, () if all_columns else _OPTIONAL, f"see {every}")
-    return Group(*above, table, *_footnotes(report, command))
+    strata = strata_table(report.cells) if all_columns else []
+    return Group(*above, table, *strata, *_footnotes(report, command))
+
+
+def strata_table(cells: Sequence[CellReport]) -> list[RenderableType]:
+    """The mean of each stratum of macro means; empty without any."""
+    rows = []
+    for cell in cells:
+        for scorer in cell.scorers:
+            for macro in scorer.macro:
+                name, scale = f"{scorer.scorer} {macro.reducer}".rstrip(), scorer.scale_of(macro.title)
+                for each in macro.strata:
+                    numbers = scorer_numbers(each.summary, scale)
+                    rows.append((cell.task, cell.model, name, each.name, *numbers))
+    columns = {macro.column for cell in cells for scorer in cell.scorers for macro in scorer.macro}
+    titles = ("task", "model", "scorer", columns.pop() if len(columns) == 1 else "part")
+    return ["", Grid([*titles, *_STRATA], rows, titles=len(titles), right=_STRATA, whole=("scorer",))] if rows else []
 
 
 def report_html(report: RunReport) -> str:
@@ -486,9 +503,14 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
         numbers = (shown, "", "", str(sum(labels.values())))
         if summary.mean is not None:
-            error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
-            numbers = (format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary))
+            numbers = scorer_numbers(summary, scale)
         yield name, (*numbers, *(("", "") if index else missing))
+
+
+def scorer_numbers(summary: Summary, scale: Scale) -> tuple[str, str, str, str]:
+    """Mean, standard error, interval and n."""
+    error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
+    return format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary)
 
 
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:

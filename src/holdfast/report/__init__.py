@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         sides_in,
         sides_of,
     )
+    from holdfast.report.compare.suite import Suite, SuiteModel, SuiteTask, suite_of
     from holdfast.report.costs import (
         Cost,
         CostLine,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, ReportSource, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
     from holdfast.report.formats.json_csv import escape_formula, write_csv, write_jsonl
+    from holdfast.report.formats.latex import latex_notes, latex_table
     from holdfast.report.formats.markdown import markdown, markdown_table
     from holdfast.report.formats.parquet import score_kinds
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, draw, planned_plots
@@ -190,6 +192,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "POWER GateRule GateVerdict RequiredScore judge_against judge_level shortcomings",
             "compare.leaderboard": "Board Ranked leaderboards",
             "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
+            "compare.suite": "Suite SuiteModel SuiteTask suite_of",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": (
                 "common_model comparison_method comparison_sentences comparison_title describe_boards overlap_line"
@@ -202,6 +205,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.json_csv": "escape_formula write_csv write_jsonl",
+            "formats.latex": "latex_notes latex_table",
             "formats.markdown": "markdown markdown_table",
             "formats.parquet": "score_kinds",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data draw planned_plots",
@@ -298,6 +302,9 @@ __all__ = [
     "StepOutline",
     "StepStory",
     "StoredSpec",
+    "Suite",
+    "SuiteModel",
+    "SuiteTask",
     "Table",
     "activity_of",
     "add_questions",
@@ -353,6 +360,8 @@ __all__ = [
     "judges_of",
     "judgings_of",
     "key_at",
+    "latex_notes",
+    "latex_table",
     "leaderboards",
     "left_out_lines",
     "lineage_report",
@@ -396,6 +405,7 @@ __all__ = [
     "sides_of",
     "status_text",
     "status_tone",
+    "suite_of",
     "sum_costs",
     "survey_answers",
     "text_of",

@@ -13,6 +13,7 @@ from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
 from holdfast.report.compare.pairwise import PairwiseBoard, pairwise_methods
 from holdfast.report.compare.sentences import common_model, comparison_sentences, describe_boards
+from holdfast.report.compare.suite import Suite
 from holdfast.report.text import (
     Grid,
     count_of,
@@ -35,6 +36,7 @@ _GATE_HIDDEN_OF_LEVEL = ("baseline", "difference", "left out", "needed")
 """Columns that only --all shows: with a baseline, and with a number to reach."""
 _BOARD_TITLES = ("task", "scorer", "rank", "model", "run")
 _BOARD = ("mean", "95% interval", "n", "left out", "on all keys", "cost")
+_SUITE_TITLES = ("rank", "model", "run")
 _STRENGTH = ("strength", "95% interval", "won", "tied", "lost", "left out", "cost")
 _ONLY_IF_ANY = ("left out", "on all keys", "cost")
 
@@ -213,6 +215,8 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     """
     evaluations: Mapping[str, str] = {}
     """The id of the evaluation whose scores are ranked, by run."""
+    suite: Suite | None = None
+    """The tasks beside each other, with a mean over tasks; None for one task."""
 
     def __str__(self) -> str:
         return _as_text(self.tables(), self._lines())
@@ -228,15 +232,19 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
         return [board for board in self.boards if (board.task, board.scorer) not in shown]
 
     def tables(self) -> list[ResultTable]:
-        """A table of means, and one of strengths for each pairwise board. Several runs have a column."""
+        """Several tasks beside each other, a table of means, and one of strengths for each pairwise board. Several
+        runs have a column.
+        """
         hidden = () if len(self.evaluations) > 1 else ("run",)
-        found = [self._means()] if self.mean_boards() else []
+        found = [_suite(self.suite)] if self.suite is not None else []
+        found += [self._means()] if self.mean_boards() else []
         found += [_strengths(board) for board in self.pairwise]
         return [each.without_empty(_ONLY_IF_ANY).without(hidden) for each in found]
 
     def notes(self) -> list[str]:
         """How the numbers of the tables were computed."""
-        return [*describe_boards(self.mean_boards()), *pairwise_methods(self.pairwise)]
+        method = self.suite.method() if self.suite is not None else ""
+        return [*([method] if method else []), *describe_boards(self.mean_boards()), *pairwise_methods(self.pairwise)]
 
     def _means(self) -> ResultTable:
         rows = []
@@ -254,6 +262,23 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     def _lines(self) -> Iterator[str]:
         yield from self.notes()
         yield from _warnings(self.warnings)
+
+
+def _suite(suite: Suite) -> ResultTable:
+    """One row for each model, one column for each task."""
+    rows = []
+    for each in suite.models:
+        mean = [
+            _number(each.summary.mean),
+            _number(each.summary.standard_error),
+            format_interval(each.summary) if each.summary.mean is not None else "",
+        ]
+        scores = [format_mean(each.scores.get(task.task), task.scale) for task in suite.tasks]
+        rows.append([str(each.rank or "-"), each.model, each.run, *mean, *scores])
+    count = f"mean of {len(suite.counted)}" if len(suite.counted) < len(suite.tasks) else "mean"
+    overall = (count, "± s.e.", "95% interval")
+    columns = [*_SUITE_TITLES, *overall, *(each.task for each in suite.tasks)]
+    return ResultTable(columns, rows, len(_SUITE_TITLES), overall[:0:-1], "add --format md").without_empty(overall)
 
 
 def _strengths(board: PairwiseBoard) -> ResultTable:

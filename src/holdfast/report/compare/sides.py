@@ -227,6 +227,11 @@ class SideAnswers:
         plain = self._plain(scorer)
         return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether every planned key is finished or failed."""
+        return "unfinished" not in self._statuses.values()
+
     def has_open_keys(self, scorer: str) -> bool:
         """Whether a resume may add scores: a key is unfinished or failed, or its scorer failed."""
         if FAILED in self._statuses.values():

@@ -26,14 +26,16 @@ from holdfast.plan import data_path, plan_path
 from holdfast.records import COUNT_MAX, JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
-from holdfast.report.macro import Macro, macro_of, read_strata
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import (
+    Macro,
     Reduced,
     SampleGroups,
     bounds_of,
     group_columns,
+    macro_of,
     member_of,
+    read_strata,
     reduced_scale,
     with_counts,
 )

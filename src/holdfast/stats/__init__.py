@@ -18,6 +18,7 @@ from holdfast.stats.intervals import (
     LEVEL,
     GroupSums,
     Summary,
+    macro_mean,
     paired_difference,
     student,
     sum_groups,
@@ -49,7 +50,6 @@ from holdfast.stats.reducers import (
     reducer,
 )
 from holdfast.stats.scales import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale, parse_scale
-from holdfast.stats.strata import macro_mean
 from holdfast.stats.values import Pairs, pair_up, quantile
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from holdfast.records.samples import Answer, Sample
 from holdfast.report.cells import ScorerReport
 from holdfast.report.formats.latex import latex
 from holdfast.report.formats.markdown import markdown
-from holdfast.report.macro import plural
+from holdfast.report.reduction import plural
 from holdfast.runs import Run, find_run
 from holdfast.score import scorer
 from tests.e2e.commands import call

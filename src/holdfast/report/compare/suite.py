@@ -18,7 +18,7 @@ from holdfast.stats import BOOL, NUMBER, UNIT, Scale, Summary, macro_mean
 
 
 class SuiteTask(msgspec.Struct, frozen=True):
-    """One task of a suite with the score that stands for it: its first scorer's."""
+    """One task of a suite with its headline score: that of its first scorer."""
 
     task: str
     scorer: str

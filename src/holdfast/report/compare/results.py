@@ -36,7 +36,6 @@ _GATE_HIDDEN_OF_LEVEL = ("baseline", "difference", "left out", "needed")
 """Columns that only --all shows: with a baseline, and with a number to reach."""
 _BOARD_TITLES = ("task", "scorer", "rank", "model", "run")
 _BOARD = ("mean", "95% interval", "n", "left out", "on all keys", "cost")
-_SUITE_TITLES = ("rank", "model", "run")
 _STRENGTH = ("strength", "95% interval", "won", "tied", "lost", "left out", "cost")
 _ONLY_IF_ANY = ("left out", "on all keys", "cost")
 
@@ -235,11 +234,11 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
         """Several tasks beside each other, a table of means, and one of strengths for each pairwise board. Several
         runs have a column.
         """
-        hidden = () if len(self.evaluations) > 1 else ("run",)
-        found = [_suite(self.suite)] if self.suite is not None else []
-        found += [self._means()] if self.mean_boards() else []
+        several = len(self.evaluations) > 1
+        suite = [_suite(self.suite, several_runs=several)] if self.suite is not None else []
+        found = [self._means()] if self.mean_boards() else []
         found += [_strengths(board) for board in self.pairwise]
-        return [each.without_empty(_ONLY_IF_ANY).without(hidden) for each in found]
+        return [*suite, *(each.without_empty(_ONLY_IF_ANY).without(() if several else ("run",)) for each in found)]
 
     def notes(self) -> list[str]:
         """How the numbers of the tables were computed."""
@@ -264,21 +263,19 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
         yield from _warnings(self.warnings)
 
 
-def _suite(suite: Suite) -> ResultTable:
-    """One row for each model, one column for each task."""
+def _suite(suite: Suite, *, several_runs: bool) -> ResultTable:
+    """One row for each model, one column for each task. Users name tasks, so columns are left out by their place."""
+    titles = ["rank", "model", *(["run"] if several_runs else [])]
+    is_whole = len(suite.counted) == len(suite.tasks)
+    overall = ["mean" if is_whole else f"mean of {len(suite.counted)}", "± s.e.", "95% interval"]
     rows = []
     for each in suite.models:
-        mean = [
-            _number(each.summary.mean),
-            _number(each.summary.standard_error),
-            format_interval(each.summary) if each.summary.mean is not None else "",
-        ]
+        names, summary = [str(each.rank or "-"), each.model, *([each.run] if several_runs else [])], each.summary
+        numbers = [_number(summary.mean), _number(summary.standard_error), format_interval(summary)]
         scores = [format_mean(each.scores.get(task.task), task.scale) for task in suite.tasks]
-        rows.append([str(each.rank or "-"), each.model, each.run, *mean, *scores])
-    count = f"mean of {len(suite.counted)}" if len(suite.counted) < len(suite.tasks) else "mean"
-    overall = (count, "± s.e.", "95% interval")
-    columns = [*_SUITE_TITLES, *overall, *(each.task for each in suite.tasks)]
-    return ResultTable(columns, rows, len(_SUITE_TITLES), overall[:0:-1], "add --format md").without_empty(overall)
+        rows.append([*names, *(numbers if suite.counted else []), *scores])
+    columns = [*titles, *(overall if suite.counted else []), *(task.task for task in suite.tasks)]
+    return ResultTable(columns, rows, len(titles), ("95% interval", "± s.e."), "add --format md")
 
 
 def _strengths(board: PairwiseBoard) -> ResultTable:

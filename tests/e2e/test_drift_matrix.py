@@ -137,10 +137,10 @@ def resumes(case: Case) -> list[list[Mapping]]:
 
 
 def check(case: Case, bring: Callable[[], Done]) -> None:
-    """What the field's class promises, of a resume that brings the change. Reducers and groups change what is read
-    from scores, and no score: there is nothing to score again.
+    """What the field's class promises, of a resume that brings the change. Reducers, groups and others change
+    what is read from scores, and no score: there is nothing to score again.
     """
-    declared = "" if case.leaf.name in {"reduce", "group"} else case.leaf.declared
+    declared = "" if case.leaf.name in {"reduce", "group", "macro", "failed"} else case.leaf.declared
     {"result": check_refused, "evaluation": check_new_evaluation}.get(declared, check_accepted)(case, bring)
 
 

@@ -115,11 +115,79 @@ class _Cell:
         self._finished = {o: recount.finished[o] for o in self._ordinals if o in recount.finished}
         self._given = recount.counting(evaluation, self._ordinals)
         self._scorers = recount.evaluations.get(evaluation, [])
+        self._wrong = self._count_failed_as_wrong(evaluation)
+        """By scorer: failed samples that count as wrong."""
         self._samples = {o: recount.sample_of(o) for o in self._ordinals}
         self._planned: dict[str, list[int]] = {}
         """The ordinals of each sample."""
         for o, sample in self._samples.items():
             self._planned.setdefault(sample, []).append(o)
+
+    def _count_failed_as_wrong(self, evaluation: str) -> dict[str, list[int]]:
+        """Give them the lowest score of each scorer that has one, also of scorers that saw no answer."""
+        failed = [o for o in self._ordinals if o in self._recount.failed]
+        if self._task().get("counts", {}).get("failed") != "wrong" or not failed or evaluation in self._recount.chosen:
+            return {}
+        own = [str(each["name"]) for each in self._scorers if each.get("task", self._told.task) == self._told.task]
+        unseen = [name for name in own if not any(f"{each}.".startswith(f"{name}.") for each in self._given)]
+        found = {}
+        for name in [*self._given, *unseen]:
+            said = self._given.get(name, {})
+            values = [each.value for each in said.values() if not each.failure]
+            lowest = scales.possible(name, self._scorers, self._told.task, values).lowest
+            if not math.isinf(lowest):
+                found[name] = failed
+                self._given[name] = {**said, **{o: Said(0, lowest or False, "") for o in failed}}
+        return found
+
+    def _task(self) -> Mapping[str, Any]:
+        """As the spec has it."""
+        tasks = self._recount.spec.get("tasks", ())
+        return next((task for task in tasks if task["name"] == self._told.task), {})
+
+    def _compare_wrong(self, tally: Tally, told: ScorerReport, said: Mapping[int, Said]) -> None:
+        """What counts as wrong without a scorer, and the mean of the rest."""
+        rules = {"filtered": "no_score", "empty": "no_score", "truncated": "as_is", **self._task().get("counts", {})}
+        why = dict.fromkeys(self._wrong.get(told.scorer, ()), "failed")
+        for o, each in said.items():
+            marks = [mark for mark in self._finished[o].marks if rules[mark] != "as_is"] if o in self._finished else []
+            if marks and rules[marks[0]] == "wrong" and each.value is False and not each.by_hand and not each.failure:
+                why[o] = marks[0]
+        place = f"{self._place}{told.scorer}: "
+        reported = told.wrong.counts if told.wrong is not None else {}
+        tally.numbers_of(f"{place}counts as wrong: ", reported, Counter(why.values()))
+        rest: dict[str, list[float]] = {}
+        for o, each in said.items():
+            if o not in why and not each.failure and is_number(each.value):
+                rest.setdefault(self._samples[o], []).append(float(each.value))
+        if told.wrong is not None:
+            mean = statistics.fmean(map(statistics.fmean, rest.values())) if rest else None
+            tally.number(f"{place}mean of what is answered", told.wrong.answered_mean, mean)
+            tally.number(f"{place}answered", told.wrong.answered, sum(map(len, rest.values())))
+
+    def _compare_macro(self, tally: Tally, told: ScorerReport, reducer: str, values: Mapping[str, float]) -> None:
+        """`values`: one of each sample."""
+        reported = next((each for each in told.macro if each.reducer == reducer), None)
+        place = f"{self._place}{told.scorer} {reducer}: macro "
+        if reported is None:
+            is_asked = self._task().get("macro") and values and (reducer or told.plain)
+            tally.number(f"{place}rows", 0, 1 if is_asked else 0)
+            return
+        strata = {sample: self._recount.strata.get(ordinals[0]) for sample, ordinals in self._planned.items()}
+        scored = {strata[sample] for sample in values}
+        if None in strata.values() or scored != set(strata.values()):
+            tally.number(f"{place}mean", reported.summary.mean, None)
+            tally.number(f"{place}reasons", bool(reported.unknown), 1)
+            return
+        groups = list(map(self._group, values))
+        mean, error = formulas.macro(list(values.values()), [strata[sample] for sample in values], groups)
+        tally.number(f"{place}mean", reported.summary.mean, mean)
+        tally.number(f"{place}standard error", reported.summary.standard_error, error)
+        tally.number(f"{place}samples", reported.summary.n, len(values))
+        for each in reported.strata:
+            own = [value for sample, value in values.items() if strata[sample] == each.name]
+            tally.number(f"{place}{each.name}: n", each.summary.n, len(own))
+            tally.number(f"{place}{each.name}: mean", each.summary.mean, statistics.fmean(own))
 
     def compare(self, tally: Tally, planned: int) -> None:
         told, place, kept = self._told, self._place, self._finished.values()
@@ -165,6 +233,8 @@ class _Cell:
         tally.numbers_of(f"{place}missing ", told.missing, Counter(self._why_missing(said, numbers)))
         every = [[numbers.get(o) for o in ordinals] for ordinals in self._planned.values()]
         tally.bounds(place, told.bounds, formulas.filled(every, scale))
+        self._compare_wrong(tally, told, said)
+        self._compare_macro(tally, told, "", {sample: statistics.fmean(each) for sample, each in by_sample.items()})
         reduced = {each.reducer: each for each in told.reduced}
         ways = stored_reductions(self._recount.spec).get(self._told.task, (Reduction(),))
         made = {how.label: self._reduced(how, values) for how in ways if how.name != MEAN}
@@ -214,7 +284,9 @@ class _Cell:
         }
 
     def _answer(self, how: Reduction, o: int) -> object:
-        """What tells an answer from others: its text, or a scorer's label."""
+        """What tells an answer from others: its text, or a scorer's label. Failed samples have one answer."""
+        if o not in self._finished:
+            return "none"
         if not how.answer:
             return self._finished[o].text
         said = self._given.get(how.answer, {}).get(o)
@@ -259,6 +331,8 @@ class _Cell:
         numbers = {sample: each for sample, each in made.items() if isinstance(each, float)}
         repeats = max(map(len, self._planned.values()))
         groups, answers = list(map(self._group, numbers)), len(numbers) * repeats
+        scorer = next(each for each in self._told.scorers if any(told is one for one in each.reduced))
+        self._compare_macro(tally, scorer, how.label, numbers)
         found = formulas.reduced_summary(how, list(numbers.values()), groups, scale, answers)
         tally.summary(place, told.summary, found, (len(numbers), self._shared(numbers)))
         tally.numbers_of(f"{place}label ", told.labels, labels)

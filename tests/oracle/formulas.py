@@ -105,6 +105,29 @@ def summary(
     return Defined(n, mean, 0.0, low, high, "equal")
 
 
+def macro(
+    values: Sequence[float], strata: Sequence[Hashable], groups: Sequence[Hashable]
+) -> tuple[float, float | None]:
+    """The mean of the means of strata, and its standard error: from the matrix of what each group adds to each mean."""
+    import numpy
+
+    rows, columns = list(dict.fromkeys(groups)), list(dict.fromkeys(strata))
+    added, sizes = numpy.zeros((len(rows), len(columns))), numpy.zeros((len(rows), len(columns)))
+    for value, stratum, group in zip(values, strata, groups, strict=True):
+        added[rows.index(group), columns.index(stratum)] += value
+        sizes[rows.index(group), columns.index(stratum)] += 1
+    means = added.sum(axis=0) / sizes.sum(axis=0)
+    away = (added - sizes * means) / sizes.sum(axis=0)
+    members = (sizes > 0).sum(axis=0)
+    if ((sizes > 0).sum(axis=1) > 1).any():
+        error = math.sqrt(float((away.sum(axis=1) ** 2).sum()) * len(rows) / (len(rows) - 1)) if len(rows) > 1 else None
+    elif (members < 2).any():
+        error = None
+    else:
+        error = math.sqrt(float(((away**2).sum(axis=0) * members / (members - 1)).sum()))
+    return float(means.mean()), None if error is None else error / len(columns)
+
+
 def _worth(mean: float, variance: float, alike: float, answers: float, freedom: int) -> float:
     """As many independent answers would give a share this variance. It is between that of groups whose answers are all
     alike and that of independent answers; half a wrong (or right) answer's weight is on the first.

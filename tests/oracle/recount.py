@@ -98,6 +98,8 @@ class Recount:
         self._complete: set[tuple[str, int, int]] = set()
         """Answers that have their last score: evaluation, ordinal, and number of the answer's record."""
         self.evaluations: dict[str, list[dict[str, Any]]] = {}
+        self.chosen: set[str] = set()
+        """Evaluations of chosen answers."""
         self.accounts: dict[tuple[str, str, str], Account] = {}
         """By task, model and role."""
         self.steps = {"live": 0, "replayed": 0, "orphaned": 0, "taken_over": 0}
@@ -113,6 +115,8 @@ class Recount:
         """Steps were removed from the journal: durations cannot be computed again."""
         self.groups: dict[int, str] = {}
         """By ordinal: what a row has in the column that the task's `dataset.group` names."""
+        self.strata: dict[int, str] = {}
+        """By ordinal: what a row has in the column that the task's `macro` names."""
         self._planned: dict[int, str] = {}
         """By ordinal: the sample."""
 
@@ -150,11 +154,14 @@ class Recount:
 
     def read_groups(self, run: str) -> "Recount":
         """From the rows that the run holds, if it holds any. Of a task whose rows cannot be read there are none."""
-        columns = {task["name"]: task.get("dataset", {}).get("group") for task in self.spec.get("tasks", ())}
-        for task, column in columns.items() if self.spec.get("record_data", True) else ():
-            cells = [cell for cell in self.cells if cell.task == task and column]
-            with contextlib.suppress(OSError, JournalError):
-                self.groups |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
+        for task in self.spec.get("tasks", ()) if self.spec.get("record_data", True) else ():
+            for found, column in (
+                (self.groups, task.get("dataset", {}).get("group")),
+                (self.strata, task.get("macro")),
+            ):
+                cells = [cell for cell in self.cells if cell.task == task["name"] and column]
+                with contextlib.suppress(OSError, JournalError):
+                    found |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
         return self
 
     def _apply(self, entry: Entry) -> None:
@@ -174,6 +181,8 @@ class Recount:
                 self.speeds.scored(0.0 if given.taken else given.seconds, line)
         elif line.t == "score.started":
             started = decode(line, ScoringStarted)
+            is_chosen = started.part and started.evaluation not in self.evaluations.keys() - self.chosen
+            (self.chosen.add if is_chosen else self.chosen.discard)(started.evaluation)
             self.evaluations[started.evaluation] = started.scorers
         elif line.t == "anomaly":
             self._anomaly(entry)

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         sides_in,
         sides_of,
     )
+    from holdfast.report.compare.suite import Suite, SuiteModel, SuiteTask, suite_of
     from holdfast.report.costs import (
         Cost,
         CostLine,
@@ -81,9 +82,11 @@ if TYPE_CHECKING:
     from holdfast.report.formats import FORMATS, ExportSource, OutputFormat, ReportSource, find_format, formats_of
     from holdfast.report.formats.frames import Table, cost_table, field_table, sample_table, score_table
     from holdfast.report.formats.json_csv import escape_formula, write_csv, write_jsonl
+    from holdfast.report.formats.latex import latex_notes, latex_table
     from holdfast.report.formats.markdown import markdown, markdown_table
     from holdfast.report.formats.parquet import score_kinds
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, draw, planned_plots
+    from holdfast.report.formats.restrictions import WITHHELD, restricted_tasks, withhold, withhold_examples
     from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
     from holdfast.report.lineage import (
         LifeReport,
@@ -125,7 +128,6 @@ if TYPE_CHECKING:
         value_text,
     )
     from holdfast.report.reduction import SampleGroups
-    from holdfast.report.restrictions import WITHHELD, restricted_tasks, withhold, withhold_examples
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
         AttemptStory,
@@ -152,6 +154,7 @@ if TYPE_CHECKING:
         retry_lines,
         short,
         tokens,
+        wrong_lines,
     )
     from holdfast.report.text import (
         Grid,
@@ -190,6 +193,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.gate": "POWER GateRule GateVerdict RequiredScore judge_against judge_level shortcomings",
             "compare.leaderboard": "Board Ranked leaderboards",
             "compare.pairwise": "PairwiseBoard PairwiseRule pairwise_boards pairwise_methods ranked_by_strength",
+            "compare.suite": "Suite SuiteModel SuiteTask suite_of",
             "compare.results": "ComparisonResult GateResult LeaderboardResult",
             "compare.sentences": (
                 "common_model comparison_method comparison_sentences comparison_title describe_boards overlap_line"
@@ -199,10 +203,11 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "costs": "Cost CostLine StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
             "examples": "survey_answers",
-            "restrictions": "WITHHELD restricted_tasks withhold withhold_examples",
+            "formats.restrictions": "WITHHELD restricted_tasks withhold withhold_examples",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.json_csv": "escape_formula write_csv write_jsonl",
+            "formats.latex": "latex_notes latex_table",
             "formats.markdown": "markdown markdown_table",
             "formats.parquet": "score_kinds",
             "formats.plots": "IMAGES PLOT_KINDS Plot collect_plot_data draw planned_plots",
@@ -225,7 +230,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
-                "report_table retry_lines short tokens"
+                "report_table retry_lines short tokens wrong_lines"
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
@@ -300,6 +305,9 @@ __all__ = [
     "StepOutline",
     "StepStory",
     "StoredSpec",
+    "Suite",
+    "SuiteModel",
+    "SuiteTask",
     "Table",
     "activity_of",
     "add_questions",
@@ -355,6 +363,8 @@ __all__ = [
     "judges_of",
     "judgings_of",
     "key_at",
+    "latex_notes",
+    "latex_table",
     "leaderboards",
     "left_out_lines",
     "lineage_report",
@@ -399,6 +409,7 @@ __all__ = [
     "sides_of",
     "status_text",
     "status_tone",
+    "suite_of",
     "sum_costs",
     "survey_answers",
     "text_of",
@@ -414,4 +425,5 @@ __all__ = [
     "without_scorer_name",
     "write_csv",
     "write_jsonl",
+    "wrong_lines",
 ]

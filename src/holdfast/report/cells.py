@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,15 +28,27 @@ from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import (
+    Macro,
     Reduced,
     SampleGroups,
     bounds_of,
     group_columns,
+    macro_of,
     member_of,
+    read_strata,
     reduced_scale,
     with_counts,
 )
 from holdfast.report.text import format_number, without_scorer_name
+from holdfast.report.wrong_answers import (
+    FAILED,
+    NO_ANSWER,
+    WRONG,
+    WrongAnswers,
+    failed_scores,
+    wrong_answers,
+    wrong_mark,
+)
 from holdfast.score import EvaluationScales, as_number, scales_of
 from holdfast.spec import MEAN, Counts, Reduction
 from holdfast.state import (
@@ -64,7 +76,7 @@ from holdfast.stats import (
     summarise_sums,
 )
 
-_ROWS_VERSION = 1
+_ROWS_VERSION = 2
 """Of `RowTotals`. Raise it with every change of what is computed: kept ones of other versions are not used."""
 _MODEL_FIELDS = ("provider", "model", "params", "options")
 
@@ -164,10 +176,16 @@ class ScorerReport(msgspec.Struct, frozen=True):
     scale: Scale = NUMBER
     is_declared: bool = False
     """Whether the scorer declares its scale. If not: `bool` if all values are bools, else any number."""
+    wrong: WrongAnswers | None = None
+    """Answers in `summary` that count as wrong because the task's `counts` says so; None if there are none."""
+    macro: tuple[Macro, ...] = ()
+    """The macro mean of each row of the scorer, if the task names a column with `macro`."""
 
     def scale_of(self, row: str) -> Scale:
         """Of one of its table rows: `rubric`, or `rubric pass@2`, whose values are chances."""
-        by_name = {f"{self.scorer} {each.reducer}": each.scale for each in self.reduced}
+        by_reducer = {each.reducer: each.scale for each in self.reduced}
+        by_name = {f"{self.scorer} {reducer}": scale for reducer, scale in by_reducer.items()}
+        by_name |= {each.title: by_reducer[each.reducer] for each in self.macro if each.reducer}
         return by_name.get(row, self.scale)
 
 
@@ -284,8 +302,16 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
             scales_of(scorers, task),
             reducing.get(task, Reducing()),
             panels(scorers, task),
+            _counts_of(index, spec, task, evaluation),
+            spec.macro(task),
         )
-        yield _report_cell(index, answers, cost, (spec.counts(task), anomalies))
+        yield _report_cell(index, answers, cost, anomalies)
+
+
+def _counts_of(index: Index, spec: StoredSpec, task: str, evaluation: str) -> Counts:
+    """In an evaluation of chosen answers failed samples have no score: nobody chose them."""
+    counts = spec.counts(task)
+    return msgspec.structs.replace(counts, failed="no_score") if evaluation in index.story.partial else counts
 
 
 class CellAnswers(msgspec.Struct, frozen=True):
@@ -299,6 +325,9 @@ class CellAnswers(msgspec.Struct, frozen=True):
     reducing: Reducing = Reducing()
     judges: Mapping[str, tuple[str, ...]] = {}
     """The roles of each panel among the scorers."""
+    counts: Counts = Counts()
+    macro: str = ""
+    """The column whose values weigh equally in a macro mean."""
 
     @property
     def planned(self) -> int:
@@ -310,17 +339,18 @@ class CellAnswers(msgspec.Struct, frozen=True):
         return self.planned // max(self.reducing.repeats, 1)
 
     def rows(self, index: Index) -> Iterator[AnswerRow]:
-        """Of finished answers."""
-        rows = (index.answers("finished", cell.first, cell.count) for cell in self.cells)
-        return itertools.chain.from_iterable(rows)
+        """Of finished answers, and of failed ones if they count as wrong."""
+        used = ("finished", FAILED) if self.counts.failed == WRONG else ("finished",)
+        rows = (index.answers("", cell.first, cell.count) for cell in self.cells)
+        return (row for row in itertools.chain.from_iterable(rows) if row.status in used)
 
     def scores(self, index: Index) -> Iterator[ScoreRow]:
         rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
         return itertools.chain.from_iterable(rows)
 
 
-def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[Counts, Anomalies]) -> CellReport:
-    counts, anomalies = checks
+def _report_cell(index: Index, selected: CellAnswers, cost: Cost, anomalies: Anomalies) -> CellReport:
+    counts = selected.counts
     pages = [page.answers for page in index.totals(selected.cells)]
     finished, failed = sum(page.finished for page in pages), sum(page.failed for page in pages)
     failures = _merge_tallies(page.failures for page in pages)
@@ -334,7 +364,9 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
                 message = row.message if what == "failures" else f"counts.{kind} is {getattr(counts, kind, '')}"
                 message = anomalies.of(row).get(kind, "") if what == "anomalies" else message
                 examples[what][kind] = Example(row.key, message)
-    rows = _row_totals(index, selected)
+    reasons = {mark: tally.count for mark, tally in marks.items()} | {FAILED: failed}
+    has_wrong = any(count and getattr(counts, why, "") == WRONG for why, count in reasons.items())
+    rows = _row_totals(index, selected, has_wrong=has_wrong)
     unfinished = selected.planned - finished - failed
     left = {"unfinished": unfinished, "failed": failed}
     tokens = (sum(page.input_tokens for page in pages), sum(page.output_tokens for page in pages))
@@ -348,7 +380,7 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[
         failures={kind: tally.count for kind, tally in sorted(failures.items(), key=lambda each: -each[1].count)},
         usage=Usage(min(tokens[0], COUNT_MAX), min(tokens[1], COUNT_MAX)),
         seconds=round(math.fsum(page.seconds for page in pages), 3),
-        scorers=tuple(_report_scorers(index, selected, rows.scorers, left)),
+        scorers=tuple(_report_scorers(index, selected, rows, left)),
         examples=examples["failures"],
         marks={mark: tally.count for mark, tally in marks.items()},
         marked=examples["marks"],
@@ -377,14 +409,20 @@ class RowTotals(msgspec.Struct, frozen=True):
     """By scorer; None if the totals of pages are enough."""
     agreement: tuple[Agreement, ...] = ()
     groups_unknown: str = ""
+    wrong: dict[str, WrongAnswers] = {}
+    """By scorer."""
+    macro: dict[str, tuple[Macro, ...]] = {}
+    """By scorer."""
 
 
 _row_totals_decoder = msgspec.json.Decoder(RowTotals)
 
 
-def _row_totals(index: Index, selected: CellAnswers) -> RowTotals:
-    spec, cells, crosses = index.story.spec, selected.cells, _crosses_pages(index, selected)
+def _row_totals(index: Index, selected: CellAnswers, *, has_wrong: bool) -> RowTotals:
+    """`has_wrong`: whether an answer counts as wrong because of the task's `counts`."""
+    spec, cells = index.story.spec, selected.cells
     column = group_columns(spec).get(selected.task)
+    crosses = _crosses_pages(index, selected) or has_wrong or bool(selected.macro)
     if not (crosses or column or selected.judges):
         return RowTotals()
     paths = [plan_path(index.folder, each.block) for each in cells]
@@ -393,7 +431,8 @@ def _row_totals(index: Index, selected: CellAnswers) -> RowTotals:
         _ROWS_VERSION,
         index.fingerprint_of(cells, selected.evaluation),
         (cells, selected.reducing, selected.judges, column, spec.get("record_data", True)),
-        [stamp_of_file(path) for path in paths] if column else (),
+        (selected.counts, selected.macro),
+        [stamp_of_file(path) for path in paths] if column or selected.macro else (),
     )
     name = f"cell {selected.evaluation} {selected.task}/{selected.model}"
     state = xxhash.xxh3_128_hexdigest(msgspec.json.encode(basis))
@@ -412,14 +451,49 @@ def _read_rows(index: Index, selected: CellAnswers, *, crosses: bool) -> RowTota
     for score in selected.scores(index) if selected.judges else ():
         if not score.failure:
             votes.setdefault(score.scorer, {})[score.o] = score.value
-    scorers = None
-    if crosses or groups.any:
-        known = {row.o: row.sample for row in selected.rows(index)}
-        members = {known[o]: member_of(known[o], group) for o in known if (group := groups.at(o))}
-        texts = {how.label: dict(_texts(index, selected, how)) for how in selected.reducing.reductions if how.is_cons}
-        scorers = score_totals(selected.scores(index), known, selected.reducing, members, texts)
+    found = _score_rows(index, selected, groups) if crosses or groups.any else RowTotals()
     unknown = groups.unknown.get(selected.task, "")
-    return RowTotals(scorers, tuple(agreements(selected.judges, votes)), unknown)
+    return msgspec.structs.replace(found, agreement=tuple(agreements(selected.judges, votes)), groups_unknown=unknown)
+
+
+def _score_rows(index: Index, selected: CellAnswers, groups: SampleGroups) -> RowTotals:
+    """The totals of all scores of a cell, what counts as wrong in them, and macro means."""
+    known: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    members: dict[str, Hashable] = {}
+    for row in selected.rows(index):
+        known[row.o] = row.sample
+        why = FAILED if row.status == FAILED else wrong_mark(row, selected.counts)
+        if why:
+            reasons[row.o] = why
+        group = groups.at(row.o)
+        if group:
+            members[row.sample] = member_of(row.sample, group)
+    scores, failed = list(selected.scores(index)), [o for o, why in reasons.items() if why == FAILED]
+    scores += failed_scores(scores, failed, selected.scales)
+    unanswered = dict.fromkeys(failed, NO_ANSWER)
+    cons = [how for how in selected.reducing.reductions if how.is_cons]
+    texts = {how.label: {**dict(_texts(index, selected, how)), **unanswered} for how in cons}
+    values: list[tuple[str, Reduction, Mapping[str, float]]] = []
+    observe = (lambda *each: values.append(each)) if selected.macro else None
+    totals = score_totals(scores, known, selected.reducing, members, texts, observe)
+    macro: dict[str, tuple[Macro, ...]] = {}
+    if selected.macro:
+        strata = read_strata(index.folder, index.story.spec, selected.cells, selected.macro)
+        for name, how, of_samples in values:
+            is_shown = how.name != MEAN or Reduction() in selected.reducing.reductions
+            if totals[name].numbers and is_shown:
+                scale = reduced_scale(how, _scale_of(selected, name, [totals[name]]))
+                reducer = how.label if how.name != MEAN else ""
+                made = macro_of(of_samples, known, strata, members, scale, reducer)
+                macro[name] = (*macro.get(name, ()), made)
+    return RowTotals(totals, wrong=wrong_answers(scores, known, reasons), macro=macro)
+
+
+def _scale_of(selected: CellAnswers, name: str, parts: Sequence[ScorerTotals]) -> Scale:
+    """As declared; else `bool` if all values are bools, else any number."""
+    kinds = {kind for part in parts for kind in part.kinds}
+    return selected.scales.of(name) or (BOOL if kinds == {"bool"} else NUMBER)
 
 
 def _crosses_pages(index: Index, selected: CellAnswers) -> bool:
@@ -434,17 +508,21 @@ def _crosses_pages(index: Index, selected: CellAnswers) -> bool:
 
 
 def _report_scorers(
-    index: Index, selected: CellAnswers, totals: Mapping[str, ScorerTotals] | None, left: Mapping[str, int]
+    index: Index, selected: CellAnswers, rows: RowTotals, left: Mapping[str, int]
 ) -> Iterator[ScorerReport]:
-    """`totals`: of the whole cell, if those of its pages are not enough. `left`: how many planned answers do not exist,
-    by reason.
+    """`rows`: has the totals of the whole cell, if those of its pages are not enough. `left`: how many planned answers
+    do not exist, by reason.
     """
-    scorers: dict[str, list[ScorerTotals]] = {name: [each] for name, each in (totals or {}).items()}
-    for page in index.totals(selected.cells) if totals is None else ():
+    scorers: dict[str, list[ScorerTotals]] = {name: [each] for name, each in (rows.scorers or {}).items()}
+    for page in index.totals(selected.cells) if rows.scorers is None else ():
         for name, each in page.evaluations.get(selected.evaluation, {}).items():
             scorers.setdefault(name, []).append(each)
     for name, parts in sorted(scorers.items()):
-        yield _report_scorer(index, selected, name, parts, left)
+        wrong, without = rows.wrong.get(name), dict(left)
+        if wrong is not None:
+            without[FAILED] -= wrong.counts.get(FAILED, 0)
+        found = _report_scorer(index, selected, name, parts, without)
+        yield msgspec.structs.replace(found, wrong=wrong, macro=rows.macro.get(name, ()))
 
 
 def _report_scorer(
@@ -456,8 +534,7 @@ def _report_scorer(
         failed = (row for row in index.scores(selected.evaluation, broken, 1) if row.scorer == name)
         row, message = index.row(broken), next((each.failure for each in failed), "")
         example = Example(row.key if row is not None else "", without_scorer_name(name, message))
-    declared = selected.scales.of(name)
-    scale = declared or (BOOL if {kind for part in parts for kind in part.kinds} == {"bool"} else NUMBER)
+    scale = _scale_of(selected, name, parts)
     numbers, labels = sum(part.numbers for part in parts), _merge_labels(part.labels for part in parts)
     no_score, failures = sum(part.missing for part in parts), sum(part.failures.count for part in parts)
     missing = {**left, "scorer_failed": failures, "no_score": no_score, "label": sum(labels.values()) if numbers else 0}
@@ -479,7 +556,7 @@ def _report_scorer(
         missing=missing,
         bounds=bounds_of(total, numbers, sum(missing.values()), scale),
         scale=scale,
-        is_declared=declared is not None,
+        is_declared=selected.scales.of(name) is not None,
     )
 
 
@@ -516,6 +593,6 @@ def _texts(index: Index, selected: CellAnswers, how: Reduction) -> Iterator[tupl
         return
     with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
         for row in selected.rows(index):
-            entry = reader.record_at(row.segment, row.at_byte)
+            entry = reader.record_at(row.segment, row.at_byte) if row.status != FAILED else None
             if entry is not None and entry.line.n == row.n:
                 yield row.o, _finished.decode(entry.line).answer.text

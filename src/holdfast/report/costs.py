@@ -28,6 +28,7 @@ class _Model(msgspec.Struct, frozen=True):
 class _Task(msgspec.Struct, frozen=True):
     name: str = ""
     counts: Counts = Counts()
+    macro: str = ""
 
 
 class StoredSpec(msgspec.Struct, frozen=True):
@@ -51,6 +52,10 @@ class StoredSpec(msgspec.Struct, frozen=True):
 
     def counts(self, task: str) -> Counts:
         return next((each.counts for each in self.tasks if each.name == task), Counts())
+
+    def macro(self, task: str) -> str:
+        """The column whose values weigh equally in a macro mean; empty: none."""
+        return next((each.macro for each in self.tasks if each.name == task), "")
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -32,8 +32,9 @@ from holdfast.report.text import (
     status_text,
     status_tone,
 )
+from holdfast.report.wrong_answers import WrongAnswers
 from holdfast.score import KINDS
-from holdfast.stats import NUMBER, Summary
+from holdfast.stats import NUMBER, Scale, Summary
 
 _COLUMNS = (
     "task",
@@ -52,6 +53,7 @@ _COLUMNS = (
     "cost",
     "summed time",
 )
+_STRATA = _COLUMNS[3:7]
 _DEFAULT = ("task", "model", "scorer", "mean", "95% interval", "n")
 _DEFAULT_IF_ROOM = ("left out", "cost", "tokens", "summed time")
 _DEFAULT_MAX = 8
@@ -61,11 +63,18 @@ _MODELS_MAX = 5
 _NAMES = 3
 """The first columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
+_WRONG_NOUNS = {
+    "failed": "failed sample",
+    "empty": "empty answer",
+    "filtered": "filtered answer",
+    "truncated": "truncated answer",
+}
 _CODE_FAILURES = ("solver", "record")
 _TOO_LARGE = RecordTooLargeError.kind
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "left out", "cost"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
+_NO_LABELS: Mapping[str, int] = {}
 Command = Callable[..., str]
 """Makes a command line for this run from a verb and its options, ready to be copied."""
 
@@ -79,7 +88,23 @@ def report_table(report: RunReport, command: Command | None = None, *, all_colum
     above: list[RenderableType] = [headline(report), *map(Sentence, notice_lines(report)), *sentences, ""]
     every = command("report", "--all") if command is not None else f"holdfast report {report.run_id} --all"
     table = plain_table(names, rows, () if all_columns else _OPTIONAL, f"see {every}")
-    return Group(*above, table, *_footnotes(report, command))
+    strata = strata_table(report.cells) if all_columns else []
+    return Group(*above, table, *strata, *_footnotes(report, command))
+
+
+def strata_table(cells: Sequence[CellReport]) -> list[RenderableType]:
+    """The mean of each stratum of macro means; empty without any."""
+    rows = []
+    for cell in cells:
+        for scorer in cell.scorers:
+            for macro in scorer.macro:
+                name, scale = f"{scorer.scorer} {macro.reducer}".rstrip(), scorer.scale_of(macro.title)
+                for each in macro.strata:
+                    numbers = scorer_numbers(each.summary, scale)
+                    rows.append((cell.task, cell.model, name, each.name, *numbers))
+    columns = {macro.column for cell in cells for scorer in cell.scorers for macro in scorer.macro}
+    titles = ("task", "model", "scorer", columns.pop() if len(columns) == 1 else "part")
+    return ["", Grid([*titles, *_STRATA], rows, titles=len(titles), right=_STRATA, whole=("scorer",))] if rows else []
 
 
 def report_html(report: RunReport) -> str:
@@ -282,7 +307,9 @@ def reading_lines(cells: Sequence[CellReport], *, advise: bool = True) -> Iterat
     """
     yield from method_lines(cells)
     for cell in cells:
+        yield from wrong_lines([cell])
         yield from left_out_lines([cell])
+        yield from macro_lines([cell])
         yield from (f"{cell.task}/{cell.model}: {each}" for each in cell.agreement)
         yield from group_lines([cell])
     unknown = dict.fromkeys(
@@ -305,6 +332,45 @@ def method_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     method = describe_methods(summary for _, summary, _ in rows)
     if method:
         yield f"95% intervals: {method}"
+
+
+def wrong_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Which answers count as wrong because the task's `counts` says so, and the mean without them. One line for each
+    scorer; scorers with the same rates and mean share it.
+    """
+    for cell in cells:
+        lines: dict[str, list[str]] = {}
+        for scorer in cell.scorers:
+            if scorer.wrong is not None:
+                lines.setdefault(_describe_wrong(scorer.wrong), []).append(scorer.scorer)
+        for line, scorers in lines.items():
+            yield f"{cell.task}/{cell.model}: {', '.join(scorers)}: {line}"
+
+
+def _describe_wrong(wrong: WrongAnswers) -> str:
+    count = sum(wrong.counts.values())
+    whole = wrong.answered + count
+    rates = ", ".join(f"{100 * each / whole:.1f}% {why}" for why, each in wrong.counts.items())
+    verb = "counts" if count == 1 else "count"
+    kinds = [counted(each, _WRONG_NOUNS[why]) for why, each in wrong.counts.items()]
+    mean = format_number(wrong.answered_mean)
+    rest = (
+        f"the mean over the other {counted(wrong.answered, 'answer')} is {mean}" if wrong.answered else "none is left"
+    )
+    return f"{', '.join(kinds)} {verb} as wrong ({rates} of {whole}); {rest}"
+
+
+def macro_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Why a macro mean is missing, or has no standard error."""
+    for cell in cells:
+        for scorer in cell.scorers:
+            for macro in scorer.macro:
+                name = f"{cell.task}/{cell.model}: {scorer.scorer} {macro.reducer}".rstrip()
+                if macro.unknown:
+                    yield f"{name}: no macro mean: {macro.unknown}"
+                elif macro.summary.standard_error is None:
+                    few = f"a {macro.column} has one independent sample only"
+                    yield f"{name}: the macro mean has no standard error, because {few}"
 
 
 def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -437,22 +503,34 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
         numbers = (shown, "", "", str(sum(labels.values())))
         if summary.mean is not None:
-            error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
-            numbers = (format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary))
+            numbers = scorer_numbers(summary, scale)
         yield name, (*numbers, *(("", "") if index else missing))
 
 
+def scorer_numbers(summary: Summary, scale: Scale) -> tuple[str, str, str, str]:
+    """Mean, standard error, interval and n."""
+    error = format_number(summary.standard_error or None)  # no variation seen is not an error of 0
+    return format_mean(summary.mean, scale), error, format_interval(summary), count_of(summary)
+
+
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:
-    """The summaries that the task's reducers request: the mean over all answers, and reduced values over samples."""
+    """The summaries that the task's reducers request: the mean over all answers, and reduced values over samples. A
+    macro mean follows its mean.
+    """
+    macros = {each.reducer: (each.title, each.summary, _NO_LABELS) for each in scorer.macro if not each.unknown}
     if scorer.plain:
         yield scorer.scorer, scorer.summary, scorer.labels
+        yield from [macros[""]] if "" in macros else ()
     for each in scorer.reduced:
         yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels
+        yield from [macros[each.reducer]] if each.reducer in macros else ()
 
 
 def left_out(scorer: ScorerReport, name: str) -> int:
     """How many planned answers, or samples of a reduced row, are not part of a row's mean."""
-    by_name = {f"{scorer.scorer} {each.reducer}": each.no_value for each in scorer.reduced}
+    by_reducer = {each.reducer: each.no_value for each in scorer.reduced}
+    by_name = {f"{scorer.scorer} {reducer}": count for reducer, count in by_reducer.items()}
+    by_name |= {each.title: by_reducer[each.reducer] for each in scorer.macro if each.reducer}
     return by_name.get(name, sum(scorer.missing.values()))
 
 

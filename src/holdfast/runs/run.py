@@ -326,10 +326,15 @@ class Run(RunActions):
             self._damage.require_plan()
         scorers = self.scorer_identities(evaluation)
         known = {**self.reductions(), **(reductions or {})}
-        how = {task: (several, scales_of(scorers, task).of) for task, several in known.items()}
-        if any(each.is_cons for several, _ in how.values() for each in several):  # it compares the texts of all answers
-            return sides_of(name, self.lines(evaluation, asked=False), how)
         found = self._evaluation(evaluation) or self._index.story.evaluation
+        spec, is_partial = StoredSpec.of(self._index.story.spec), found in self._index.story.partial
+        how = {}
+        for task, several in known.items():
+            scales = scales_of(scorers, task)
+            is_wrong = spec.counts(task).failed == "wrong" and not is_partial
+            how[task] = (several, scales.of, scales.names if is_wrong else None)
+        if any(each.is_cons for several in known.values() for each in several):  # it compares the texts of all answers
+            return sides_of(name, self.lines(evaluation, asked=False), how)
         return sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:

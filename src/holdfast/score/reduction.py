@@ -1,6 +1,7 @@
 """Reduces the scores of a sample's repeats to one value, as the task's `reduce` specifies.
 
-A missing score (failed repeat, no score) is missing, never wrong. The reducers themselves are in `stats.reducers`.
+A missing score (failed repeat, no score) is missing, never wrong, unless the task's `counts` says so. The reducers
+themselves are in `stats.reducers`.
 """
 
 from collections.abc import Callable, Sequence

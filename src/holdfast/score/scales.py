@@ -51,6 +51,11 @@ class EvaluationScales:
     def __init__(self, scorers: Mapping[str, ScorerScales]) -> None:
         self._scorers = scorers
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the scorers."""
+        return tuple(self._scorers)
+
     def of(self, score: str) -> Scale | None:
         """The scale of a score by its recorded name (`rubric`, `rubric.a`, `mine.part`); None if it is unknown."""
         name, part = score, ""

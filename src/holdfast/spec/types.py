@@ -400,7 +400,7 @@ _COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
 @classified
 class Counts(_Part, frozen=True, kw_only=True):
     """How incomplete answers count: scored like any other (`as_is`), without a score (`no_score`), as false (`wrong`),
-    or as if every scorer had failed (`failed`).
+    or as if every scorer had failed (`failed`). `failed` says how samples without an answer count.
     """
 
     filtered: Annotated[str, EVALUATION, _COUNTS, described("An answer that the server's content filter blocked.")] = (
@@ -408,6 +408,15 @@ class Counts(_Part, frozen=True, kw_only=True):
     )
     empty: Annotated[str, EVALUATION, _COUNTS, described("An empty answer.")] = "no_score"
     truncated: Annotated[str, EVALUATION, _COUNTS, described("An answer that was cut off at `max_tokens`.")] = "as_is"
+    failed: Annotated[
+        str,
+        EVALUATION,
+        Meta(pattern="^(no_score|wrong)$"),
+        described(
+            "A sample that failed for good: without a score (`no_score`), or false, on other scales the lowest value "
+            "(`wrong`). Reports apply it; nothing is scored again."
+        ),
+    ] = "no_score"
 
 
 @classified
@@ -454,7 +463,14 @@ class Task(_Part, frozen=True, kw_only=True):
         EVALUATION,
         described("How the scores of a sample's repeats become one number, such as `mean` or `pass@5`."),
     ] = "mean"
-    counts: Annotated[Counts, NESTED, described("How empty, truncated and filtered answers count.")] = Counts()
+    counts: Annotated[
+        Counts, NESTED, described("How empty, truncated and filtered answers and failed samples count.")
+    ] = Counts()
+    macro: Annotated[
+        str,
+        EVALUATION,
+        described("Column whose values, such as subjects, weigh equally in a macro mean; empty: no macro mean."),
+    ] = ""
     models: Annotated[
         Annotated[list[str], Meta(min_length=1)] | None, RESULT, described("Models to run this task with; null: all.")
     ] = None

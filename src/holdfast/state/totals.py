@@ -7,7 +7,7 @@ for a whole cell: a report computes those of a whole cell where groups of sample
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +19,8 @@ from holdfast.spec import MEAN, Reduction, stored_reductions
 from holdfast.state.rows import AnswerRow, ScoreRow
 from holdfast.stats import GroupSums, sum_groups
 
+ObserveValues = Callable[[str, Reduction, Mapping[str, float]], None]
+"""Gets a scorer, a reducer and its value of each sample."""
 LONG = 100
 """Two answers of this many characters are hardly equal by chance; a shorter one may be the only correct answer."""
 
@@ -189,9 +191,11 @@ def score_totals(
     reducing: Reducing,
     members: Mapping[str, Hashable] | None = None,
     texts: Mapping[str, Mapping[int, str]] | None = None,
+    observe: ObserveValues | None = None,
 ) -> dict[str, ScorerTotals]:
-    """By scorer. `samples`: of all finished answers, by ordinal. `members`: the group of each sample that shares one.
-    `texts`: what identifies an answer, by reducer (only cons@k needs it) and ordinal.
+    """By scorer. `samples`: of all answers, by ordinal. `members`: the group of each sample that shares one. `texts`:
+    what identifies an answer, by reducer (only cons@k needs it) and ordinal. `observe`: gets the values behind the
+    totals.
     """
     by_scorer: dict[str, list[ScoreRow]] = {}
     for row in rows:
@@ -200,15 +204,23 @@ def score_totals(
     for scorer, scores in by_scorer.items():
         totals, numbers = _count_scores(scores)
         totals.numbers, totals.total = len(numbers), math.fsum(numbers.values())
-        totals.values = _sum(mean_by_sample([samples[o] for o in numbers], list(numbers.values())), members)
+        means = mean_by_sample([samples[o] for o in numbers], list(numbers.values()))
+        totals.values = _sum(means, members)
+        if observe is not None:
+            observe(scorer, Reduction(), means)
         for how in reducing.reductions:
             if how.name != MEAN:
                 repeats: dict[str, list[Repeat]] = {sample: [] for sample in samples.values()}
                 said = texts.get(how.label, {}) if texts else {}
                 for row in scores:
-                    value = None if row.failure else row.value
-                    repeats[samples[row.o]].append(Repeat(value, said.get(row.o)))
-                totals.reduced[how.label] = _reduce(how, repeats, reducing.repeats, members)
+                    given = None if row.failure else row.value
+                    repeats[samples[row.o]].append(Repeat(given, said.get(row.o)))
+                values = {sample: reduced_value(how, each, reducing.repeats) for sample, each in repeats.items()}
+                labels = Counter(each for each in values.values() if isinstance(each, str))
+                reduced = {sample: each for sample, each in values.items() if isinstance(each, float)}
+                totals.reduced[how.label] = ReducedTotals(_sum(reduced, members), dict(labels.most_common()))
+                if observe is not None:
+                    observe(scorer, how, reduced)
         found[scorer] = totals
     return found
 
@@ -257,13 +269,3 @@ def _sum(values: Mapping[str, float], members: Mapping[str, Hashable] | None) ->
     """`values`: one per sample."""
     groups = [members.get(sample, sample) for sample in values] if members else None
     return sum_groups(list(values.values()), groups)
-
-
-def _reduce(
-    how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int, members: Mapping[str, Hashable] | None
-) -> ReducedTotals:
-    """`samples`: the recorded repeats of each; up to `repeats`, the others are missing."""
-    values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
-    labels = Counter(each for each in values.values() if isinstance(each, str))
-    numbers = {sample: each for sample, each in values.items() if isinstance(each, float)}
-    return ReducedTotals(_sum(numbers, members), dict(labels.most_common()))

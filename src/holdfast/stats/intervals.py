@@ -14,11 +14,19 @@ repeats do not make the data set larger. Without groups every value is its own g
     v * (alpha/2)^(1/G), where v is the common value, G groups at v or above would be too unlikely. It holds for every
     distribution on the scale. On other scales there is no interval.
 
+A macro mean is the mean of the means of strata, such as subjects, languages or tasks: each stratum weighs the same, so
+a value of a stratum with n values weighs 1 / (strata * n).
+
+- Independent strata: the squared standard errors of their means are added; square root, over the number of strata.
+- A group in several strata (one question in many languages): the weighted deviations of values from the mean of their
+  own stratum are summed within each group, then squared and added, times G/(G-1).
+- Interval: Student's t; for right or wrong Wilson's, for as many observations as the variance is worth.
+
 Invariant: an unknown number is None, never 0. NaN and infinity raise: the caller leaves out answers without a score.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Literal
 
@@ -265,13 +273,18 @@ def blend_worth(least: float, estimated: float, caution: float) -> float:
     return least if estimated <= least else 1.0 / (caution / least + (1.0 - caution) / estimated)
 
 
+def _cautious_weight(least: float, mean: float) -> float:
+    """The weight of `least` in `blend_worth` for right or wrong: high with few right or few wrong answers."""
+    return _CAUTION / (_CAUTION + least * min(mean, 1 - mean))
+
+
 def _worth_of_groups(mean: float, variance: float, limits: tuple[float, float], freedom: int, tail: float) -> float:
     """Of answers that are right or wrong. `variance`: of the mean. `limits`: numbers of groups and of answers."""
     least, most = limits
     if mean in (0.0, 1.0) or most <= least * (1 + _NOISE):
         return least
     estimated = min(mean * (1 - mean) / variance, most) if variance > 0 else most
-    worth = blend_worth(least, estimated, _CAUTION / (_CAUTION + least * min(mean, 1 - mean)))
+    worth = blend_worth(least, estimated, _cautious_weight(least, mean))
     # Student's quantile instead of the normal one, because the variance is estimated.
     return max(least, worth * (normal_quantile(tail) / student_quantile(freedom, tail)) ** 2)
 
@@ -309,3 +322,83 @@ def _clopper_pearson(share: float, n: float, tail: float) -> tuple[float, float]
 def _student(mean: float, error: float, freedom: int, tail: float) -> tuple[float, float]:
     half = student_quantile(freedom, tail) * error
     return mean - half, mean + half
+
+
+def macro_mean(
+    values: Sequence[float],
+    strata: Sequence[Hashable],
+    groups: Sequence[Hashable] | None = None,
+    confidence: float = LEVEL,
+    scale: Scale = NUMBER,
+) -> Summary:
+    """`strata[i]` and `groups[i]` name the stratum and the group of `values[i]`; without groups every value is its own
+    group. No standard error if a stratum has one group only, unless groups cross strata.
+    """
+    require_confidence(confidence)
+    require_finite(values)
+    require_groups(values, strata)
+    require_groups(values, groups)
+    members: dict[Hashable, list[int]] = {}
+    for index, stratum in enumerate(strata):
+        members.setdefault(stratum, []).append(index)
+    if not members:
+        return Summary(0)
+    names: Sequence[Hashable] = range(len(values)) if groups is None else groups
+    means = {stratum: math.fsum(values[i] for i in each) / len(each) for stratum, each in members.items()}
+    mean = math.fsum(means.values()) / len(means)
+    weights = {stratum: 1 / (len(members) * len(each)) for stratum, each in members.items()}
+    by_group: dict[Hashable, dict[Hashable, list[float]]] = {}
+    for value, stratum, name in zip(values, strata, names, strict=True):
+        deviation = value - means[stratum]
+        if abs(deviation) <= _NOISE * abs(value):
+            deviation = 0.0
+        by_group.setdefault(name, {}).setdefault(stratum, []).append(weights[stratum] * deviation)
+    found = _crossed(by_group) if any(len(each) > 1 for each in by_group.values()) else _within(by_group)
+    if found is None:
+        return Summary(len(values), mean)
+    variance, freedom = found
+    sizes = [math.fsum(weights[stratum] * len(each) for stratum, each in parts.items()) for parts in by_group.values()]
+    error, tail = math.sqrt(variance), (1 + confidence) / 2
+    if scale.is_bool and 0 <= mean <= 1:
+        least = 1 / math.fsum(size * size for size in sizes)  # as many groups of one weight
+        ends = _wilson(mean, _worth_of_strata(mean, variance, least, freedom, tail), tail)
+        return Summary(len(values), mean, error, *ends, method="wilson")
+    if not error:
+        return Summary(len(values), mean, error)
+    half = student_quantile(freedom, tail) * error
+    return Summary(len(values), mean, error, *cut((mean - half, mean + half), scale), method="student")
+
+
+_Deviations = Mapping[Hashable, Mapping[Hashable, Sequence[float]]]
+"""Weighted deviations by group, then by stratum."""
+
+
+def _crossed(groups: _Deviations) -> tuple[float, int] | None:
+    """The variance of a macro mean whose groups are in several strata, and its degrees of freedom."""
+    count = len(groups)
+    if count < 2:
+        return None
+    sums = [math.fsum(value for part in parts.values() for value in part) for parts in groups.values()]
+    return math.fsum(each * each for each in sums) * count / (count - 1), count - 1
+
+
+def _within(groups: _Deviations) -> tuple[float, int] | None:
+    """The same for groups inside strata: the sum of the variances, with the degrees of freedom of Satterthwaite."""
+    squares: dict[Hashable, list[float]] = {}
+    for parts in groups.values():
+        for stratum, part in parts.items():
+            squares.setdefault(stratum, []).append(math.fsum(part) ** 2)
+    if any(len(each) < 2 for each in squares.values()):
+        return None
+    variances = [math.fsum(each) * len(each) / (len(each) - 1) for each in squares.values()]
+    total = math.fsum(variances)
+    spread = math.fsum(part**2 / (len(each) - 1) for part, each in zip(variances, squares.values(), strict=True))
+    return total, max(math.floor(total**2 / spread), 1) if spread > 0 else len(groups) - len(squares)
+
+
+def _worth_of_strata(mean: float, variance: float, least: float, freedom: int, tail: float) -> float:
+    """How many right or wrong answers the macro mean is worth. Without variance: the fewest."""
+    if mean in (0.0, 1.0) or variance <= 0:
+        return least
+    worth = blend_worth(least, mean * (1 - mean) / variance, _cautious_weight(least, mean))
+    return max(least, worth * (normal_quantile(tail) / student_quantile(freedom, tail)) ** 2)

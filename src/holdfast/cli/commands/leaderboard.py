@@ -9,11 +9,19 @@ import msgspec
 from holdfast.cli.commands.compare import opened_runs
 from holdfast.cli.output import end_quietly, print_json, print_line, print_sentence, print_table, warn
 from holdfast.errors import UsageError
-from holdfast.report import Board, LeaderboardResult, Ranked, escape_formula, markdown_table
+from holdfast.report import (
+    Board,
+    LeaderboardResult,
+    Ranked,
+    escape_formula,
+    latex_notes,
+    latex_table,
+    markdown_table,
+)
 from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest
 
-_FORMATS = {"table", "md", "csv", "json"}
+_FORMATS = {"table", "md", "latex", "html", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
 _EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups", "samples", "lowest", "highest")
 _STRENGTHS = ("strength", "strength_low", "strength_high")
@@ -41,17 +49,25 @@ def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str |
     if options.format == "csv":
         _print_csv(found)
         return
-    if options.format == "md":
+    if options.format in ("md", "latex", "html"):
         with end_quietly():
-            tables = (markdown_table(each.columns, each.rows, each.titles) for each in found.tables())
-            sys.stdout.write("\n".join(tables))
-            sys.stdout.write("".join(f"\n{note}\n" for note in found.notes()))
+            sys.stdout.write(_written(found, options.format))
         return
     for table in found.tables():
         print_table(table.grid())
         print_line("")
     for note in found.notes():
         print_sentence(note, "dim")
+
+
+def _written(found: LeaderboardResult, name: str) -> str:
+    """For a document."""
+    if name == "html":
+        return f"{found._repr_html_()}\n"
+    write = markdown_table if name == "md" else latex_table
+    tables = "\n".join(write(each.columns, each.rows, each.titles) for each in found.tables())
+    notes = "".join(f"\n{note}\n" for note in found.notes()) if name == "md" else latex_notes(found.notes())
+    return tables + notes
 
 
 def _print_csv(found: LeaderboardResult) -> None:

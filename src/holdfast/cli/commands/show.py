@@ -53,6 +53,7 @@ from holdfast.report import (
     status_tone,
     tokens,
     value_text,
+    wrong_lines,
 )
 from holdfast.report import KeyFilter as WantedKeys
 from holdfast.report.story_lines import story_lines
@@ -103,7 +104,8 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     cells = report.cells
     damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
     left_out = left_out_lines(cells) if summary.status != "running" else ()  # most samples of a live run are unfinished
-    for line in (*left_out, *group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
+    wrong = wrong_lines(cells)
+    for line in (*wrong, *left_out, *group_lines(cells), *marked_lines(cells), *anomaly_lines(report, place.command)):
         print_sentence(line, "yellow")
     for line in (*failure_lines(cells), *damage):
         print_sentence(line, "red")

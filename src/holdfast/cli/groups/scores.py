@@ -89,11 +89,14 @@ def leaderboard(
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
     evaluation: Evaluation = "",
-    format: Annotated[str, typer.Option(help="table, md, csv or json.")] = "table",
+    format: Annotated[str, typer.Option(help="table, md, latex, html, csv or json.")] = "table",
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Rank the models of one or several runs, task by task.
+
+    Several tasks are also shown beside each other: one row per model, one column per task with the score of its first
+    scorer, and the mean over the tasks that all models have completed. A model that lacks a task has no overall rank.
 
     A rank is 1 + the number of models that are significantly better. Each pair of models is tested on the keys that
     all models have a score for, at 0.05 after Holm's adjustment. So models that do not differ significantly share a

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.datasets import Conversion
 
-NOTHING_FLATTERS = {"empty": "wrong", "filtered": "wrong", "truncated": "wrong"}
+NOTHING_FLATTERS = {"empty": "wrong", "filtered": "wrong", "truncated": "wrong", "failed": "wrong"}
 """How incomplete answers count in every benchmark."""
 
 _MERGED = ("dataset", "fewshot", "counts", "sandbox")

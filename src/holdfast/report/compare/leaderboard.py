@@ -51,7 +51,7 @@ class _Entrant(msgspec.Struct, frozen=True):
     cost: Cost
 
 
-class _PairTest(msgspec.Struct, frozen=True):
+class PairTest(msgspec.Struct, frozen=True):
     """Two models on their common keys: the difference (second minus first) and its p-value."""
 
     difference: float = 0.0
@@ -94,6 +94,36 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
     common = set.intersection(*(set(each.numbers() or ()) for each in measures))
     pairs = [(one, other) for one in range(len(entrants)) for other in range(one)]
     tests = {pair: _test_pair(measures[pair[1]], measures[pair[0]], common) for pair in pairs}
+    summaries = [each.summary(keys=common or None) for each in measures]
+    ranks, undecided = rank(tests, [each.mean for each in summaries])
+    ranked = [
+        Ranked(
+            place,
+            each.model,
+            each.run,
+            summary,
+            len(each.measure.missing),
+            each.cost,
+            _bounds(each.measure),
+        )
+        for place, summary, each in zip(ranks, summaries, entrants, strict=True)
+    ]
+    ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
+    return Board(
+        task,
+        scorer,
+        tuple(ranked),
+        len(common) if len(entrants) > 1 else None,
+        undecided=undecided,
+        scale=measures[0].scale,
+    )
+
+
+def rank(tests: Mapping[tuple[int, int], PairTest], means: Sequence[float | None]) -> tuple[list[int], int]:
+    """The ranks of entries with these means, and how many significant pairs missing scores could undo. `tests`: of each
+    pair, the higher number first; differences are those of the first to the other.
+    """
+    pairs = list(tests)
     adjusted = dict(zip(pairs, holm([tests[pair].p for pair in pairs]), strict=True))
     cautious = dict(zip(pairs, holm([tests[pair].cautious_p for pair in pairs]), strict=True))
     significant = {pair for pair in pairs if _up_to(adjusted[pair], ALPHA)}
@@ -103,38 +133,17 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
         pair = (max(one, other), min(one, other))
         return pair in decided and tests[pair].difference * (1 if one > other else -1) > 0
 
-    summaries = [each.summary(keys=common or None) for each in measures]
-    ranks = tied_ranks(len(entrants), is_better)
     best: dict[float | None, int] = {}
-    for rank, summary in zip(ranks, summaries, strict=True):
-        best[summary.mean] = min(rank, best.get(summary.mean, rank))
-    ranked = [
-        Ranked(
-            best[summary.mean],
-            each.model,
-            each.run,
-            summary,
-            len(each.measure.missing),
-            each.cost,
-            _bounds(each.measure),
-        )
-        for summary, each in zip(summaries, entrants, strict=True)
-    ]
-    ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
-    return Board(
-        task,
-        scorer,
-        tuple(ranked),
-        len(common) if len(entrants) > 1 else None,
-        undecided=len(significant) - len(decided),
-        scale=measures[0].scale,
-    )
+    ranks = tied_ranks(len(means), is_better)
+    for place, mean in zip(ranks, means, strict=True):
+        best[mean] = min(place, best.get(mean, place))
+    return [best[mean] for mean in means], len(significant) - len(decided)
 
 
-def _test_pair(first: Measure, second: Measure, common: Container[Pair]) -> _PairTest:
+def _test_pair(first: Measure, second: Measure, common: Container[Pair]) -> PairTest:
     pairs = paired(first, second, common)
     if pairs is None:
-        return _PairTest()
+        return PairTest()
     difference, p = sum(pairs.differences) / len(pairs.differences), paired_test(pairs).p
     ordered = (first, second) if difference > 0 else (second, first)
     against, cautious_p = cautious_pair(*ordered), p
@@ -143,7 +152,7 @@ def _test_pair(first: Measure, second: Measure, common: Container[Pair]) -> _Pai
         cautious_p = paired_test(against).p if still_better else 1.0
     elif first.missing or second.missing:
         cautious_p = 1.0 if first.planned & second.planned & {*first.missing, *second.missing} else p
-    return _PairTest(difference, p, cautious_p)
+    return PairTest(difference, p, cautious_p)
 
 
 def _up_to(p: float | None, alpha: float) -> bool:

@@ -13,6 +13,7 @@ from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
 from holdfast.report.compare.pairwise import PairwiseBoard, pairwise_methods
 from holdfast.report.compare.sentences import common_model, comparison_sentences, describe_boards
+from holdfast.report.compare.suite import Suite
 from holdfast.report.text import (
     Grid,
     count_of,
@@ -213,6 +214,8 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     """
     evaluations: Mapping[str, str] = {}
     """The id of the evaluation whose scores are ranked, by run."""
+    suite: Suite | None = None
+    """The tasks beside each other, with a mean over tasks; None for one task."""
 
     def __str__(self) -> str:
         return _as_text(self.tables(), self._lines())
@@ -228,15 +231,19 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
         return [board for board in self.boards if (board.task, board.scorer) not in shown]
 
     def tables(self) -> list[ResultTable]:
-        """A table of means, and one of strengths for each pairwise board. Several runs have a column."""
-        hidden = () if len(self.evaluations) > 1 else ("run",)
+        """Several tasks beside each other, a table of means, and one of strengths for each pairwise board. Several
+        runs have a column.
+        """
+        several = len(self.evaluations) > 1
+        suite = [_suite(self.suite, several_runs=several)] if self.suite is not None else []
         found = [self._means()] if self.mean_boards() else []
         found += [_strengths(board) for board in self.pairwise]
-        return [each.without_empty(_ONLY_IF_ANY).without(hidden) for each in found]
+        return [*suite, *(each.without_empty(_ONLY_IF_ANY).without(() if several else ("run",)) for each in found)]
 
     def notes(self) -> list[str]:
         """How the numbers of the tables were computed."""
-        return [*describe_boards(self.mean_boards()), *pairwise_methods(self.pairwise)]
+        method = self.suite.method() if self.suite is not None else ""
+        return [*([method] if method else []), *describe_boards(self.mean_boards()), *pairwise_methods(self.pairwise)]
 
     def _means(self) -> ResultTable:
         rows = []
@@ -254,6 +261,21 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     def _lines(self) -> Iterator[str]:
         yield from self.notes()
         yield from _warnings(self.warnings)
+
+
+def _suite(suite: Suite, *, several_runs: bool) -> ResultTable:
+    """One row for each model, one column for each task. Users name tasks, so columns are left out by their place."""
+    titles = ["rank", "model", *(["run"] if several_runs else [])]
+    is_whole = len(suite.counted) == len(suite.tasks)
+    overall = ["mean" if is_whole else f"mean of {len(suite.counted)}", "± s.e.", "95% interval"]
+    rows = []
+    for each in suite.models:
+        names, summary = [str(each.rank or "-"), each.model, *([each.run] if several_runs else [])], each.summary
+        numbers = [_number(summary.mean), _number(summary.standard_error), format_interval(summary)]
+        scores = [format_mean(each.scores.get(task.task), task.scale) for task in suite.tasks]
+        rows.append([*names, *(numbers if suite.counted else []), *scores])
+    columns = [*titles, *(overall if suite.counted else []), *(task.task for task in suite.tasks)]
+    return ResultTable(columns, rows, len(titles), ("95% interval", "± s.e."), "add --format md")
 
 
 def _strengths(board: PairwiseBoard) -> ResultTable:

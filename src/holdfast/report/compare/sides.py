@@ -14,6 +14,7 @@ from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.lines import ExportLine, KeyScores, key_scores
 from holdfast.report.reduction import group_columns, member_of, reduced_scale, summarise_values, with_counts
+from holdfast.report.wrong_answers import FAILED, NO_ANSWER, lowest_score, scored_names
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.state import Index, ScoredPage, mean_by_sample
@@ -124,10 +125,15 @@ class SideAnswers:
         side: Side,
         reductions: Sequence[Reduction] = (Reduction(),),
         scale_of: ScaleOf | None = None,
+        wrong: Sequence[str] | None = None,
+        *,
         text_at: TextAt | None = None,
     ) -> None:
-        """`text_at`: reads the text of an answer that was added without it."""
+        """`wrong`: failed keys count as wrong; the names of the scorers. `text_at`: reads the text of an answer that
+        was added without it.
+        """
         self.side = side
+        self._wrong = wrong
         self._scale_of = scale_of
         self._reductions = reductions
         self._statuses: dict[Pair, str | int] = {}
@@ -197,7 +203,10 @@ class SideAnswers:
     def measures(self) -> dict[str, Measure]:
         """Measures by name, in the order of a report: by scorer, then by reducer."""
         found: dict[str, Measure] = {}
-        for scorer in self._scores:
+        names = list(self._scores)
+        if self._wrong is not None and FAILED in self._statuses.values():
+            names = [name for name in scored_names(self._wrong, names) if name in names or self._plain(name).values]
+        for scorer in names:
             plain = self._plain(scorer)
             for each in self._reductions:
                 takes = plain.numbers() is not None or each.name in OF_LABELS
@@ -213,13 +222,20 @@ class SideAnswers:
         """For a side without any score, whose scorers are therefore unknown: a measure without values. None
         otherwise.
         """
-        if self._scores:
+        if self._scores or self.measures():
             return None
         plain = self._plain(scorer)
         return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether every planned key is finished or failed."""
+        return "unfinished" not in self._statuses.values()
+
     def has_open_keys(self, scorer: str) -> bool:
         """Whether a resume may add scores: a key is unfinished or failed, or its scorer failed."""
+        if FAILED in self._statuses.values():
+            return True
         return any(reason in _OPEN for reason in self._plain(scorer).missing.values())
 
     def _plain(self, scorer: str) -> Measure:
@@ -245,7 +261,19 @@ class SideAnswers:
             for pair in labels:
                 del measure.values[pair]
                 measure.missing[pair] = "label"
+        if self._wrong is not None:
+            self._count_failed(measure)
         return measure
+
+    def _count_failed(self, measure: Measure) -> None:
+        """Give failed keys the lowest score, if the scale has one."""
+        values = measure.values.values()
+        scale = measure.declared or (BOOL if set(map(type, values)) == {bool} else NUMBER)
+        lowest = lowest_score(scale)
+        failed = [pair for pair, why in measure.missing.items() if why == FAILED] if lowest is not None else ()
+        for pair in failed:
+            del measure.missing[pair]
+            measure.values[pair] = lowest
 
     def _reduced(self, plain: Measure, how: Reduction) -> Measure:
         samples: dict[str, list[Repeat]] = {}
@@ -253,8 +281,9 @@ class SideAnswers:
         if how.answer:
             labels = self._scores.get(how.answer, {})
             answers = {pair: label for pair, label in labels.items() if isinstance(label, str)}
-        for pair in self._statuses:
-            samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), answers.get(pair)))
+        for pair, status in self._statuses.items():
+            answer = NO_ANSWER if status == FAILED and pair in plain.values else answers.get(pair)
+            samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), answer))
         values = {(sample, 0): reduced_value(how, repeats) for sample, repeats in samples.items()}
         return Measure(
             f"{plain.scorer} {how.label}",
@@ -268,8 +297,8 @@ class SideAnswers:
         )
 
 
-Rules = Mapping[str, tuple[Sequence[Reduction], ScaleOf]]
-"""By task: its reducers, and the scales of its scores."""
+Rules = Mapping[str, tuple[Sequence[Reduction], ScaleOf] | tuple[Sequence[Reduction], ScaleOf, Sequence[str] | None]]
+"""By task: its reducers, the scales of its scores, and its scorers if failed keys count as wrong."""
 
 
 def sides_of(run: str, lines: Iterable[ExportLine], rules: Rules | None = None) -> dict[CellName, SideAnswers]:
@@ -292,8 +321,7 @@ def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: Tex
         for cell in index.story.cells:
             name = (cell.task, cell.model)
             if name not in found:
-                how, scale_of = rules.get(cell.task, ((Reduction(),), None))
-                found[name] = SideAnswers(Side(run, *name), how, scale_of, text_at)
+                found[name] = SideAnswers(Side(run, *name), *rules.get(cell.task, ()), text_at=text_at)
             ended = sum(page.answers.finished + page.answers.failed for page in index.totals([cell]))
             if ended == cell.count and cell.task not in grouped:  # all keys are in the index: the plan is not needed
                 keys = shared.setdefault(cell.task, [])

@@ -5,7 +5,7 @@ Non-ASCII letters stay as they are: LaTeX reads UTF-8.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from holdfast.printable import clean
@@ -55,15 +55,35 @@ def latex(reports: Sequence[RunReport]) -> str:
     cells = [cell for report in reports for cell in report.cells]
     partial = [line for report in reports for line in evaluation_lines(report)]
     found = (*partial, *reading_lines(cells, advise=False), *marked_lines(cells))
-    notes = [rf"{_text(line)}\par" for line in found]
     caption = ", ".join(
         f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''}"
         f"{', partial evaluation' if report.partial is not None else ''})"
         for report in reports
     )
-    lines += [r"\bottomrule", r"\end{tabular}", r"{\par\smallskip\footnotesize\raggedright", *notes, "}"]
+    lines += [r"\bottomrule", r"\end{tabular}", latex_notes(found).rstrip("\n")]
     lines += [rf"\caption{{{caption}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+def latex_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:
+    """A LaTeX table; the first `titles` columns hold names, the others numbers."""
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        rf"\begin{{tabular}}{{{'l' * titles}{'r' * (len(names) - titles)}}}",
+        r"\toprule",
+        _row([_text(name) for name in names]),
+        r"\midrule",
+        *(_row([_text(cell) for cell in row]) for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex_notes(lines: Iterable[str]) -> str:
+    """Sentences below a table."""
+    notes = [rf"{_text(line)}\par" for line in lines]
+    return "\n".join([r"{\par\smallskip\footnotesize\raggedright", *notes, "}"]) + "\n"
 
 
 def report_latex(source: ReportSource, out: IO[str]) -> None:

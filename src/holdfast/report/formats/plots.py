@@ -72,7 +72,11 @@ def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) ->
             ]
         seconds: dict[tuple[str, str], array[float]] = {}
         scales = {cell.task: {each.scorer: each.scale for each in cell.scorers} for cell in report.cells}
-        rules = {task: ((Reduction(),), by_scorer.get) for task, by_scorer in scales.items()}
+        wrong: dict[str, list[str]] = {}
+        for cell in report.cells:
+            names = [each.scorer for each in cell.scorers if each.wrong is not None and "failed" in each.wrong.counts]
+            wrong.setdefault(cell.task, []).extend(names)
+        rules = {task: ((Reduction(),), by_scorer.get, wrong[task] or None) for task, by_scorer in scales.items()}
         answers = sides_of(report.run_id, _watched(lines, seconds), rules)
         for name, taken in seconds.items():
             latencies.append(latency_of(f"{prefix}{' / '.join(name)}", taken))

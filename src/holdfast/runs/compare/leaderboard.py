@@ -14,6 +14,7 @@ from holdfast.report import (
     leaderboards,
     pairwise_boards,
     ranked_by_strength,
+    suite_of,
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
@@ -58,7 +59,20 @@ def leaderboard_of(
         names = " and ".join(run.run_id for run in runs)
         raise UsageError(f"{names}: no scorer gave a number, so there is nothing to rank")
     used = evaluations_of(runs, evaluation)
-    return LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)), pairwise, used)
+    result = LeaderboardResult(found, not reasons, (*doubts, *_describe_doubts(found)), pairwise, used)
+    suite = suite_of(sides, result.mean_boards(), _listed_scorers(runs, evaluation))
+    if suite is None:
+        return result
+    return msgspec.structs.replace(result, suite=suite, warnings=(*result.warnings, *suite.doubts()))
+
+
+def _listed_scorers(runs: Sequence[Run], evaluation: str) -> dict[str, list[str]]:
+    """By task, in the order of the specs."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for each in run.scorer_identities(evaluation):
+            found.setdefault(str(each.get("task", "")), []).append(str(each.get("name", "")))
+    return found
 
 
 def _pairwise_rules(run: Run, evaluation: str) -> dict[tuple[str, str], PairwiseRule]:

@@ -256,11 +256,7 @@ def refuse_missing_keys(spec: Spec, answered: Collection[str] = (), *, roles: Co
 
 def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str, list[dict[str, Any]]]:
     """The identity of each scorer, by task. Equal identities mean equal scores for the same answer."""
-    # Default counts have no identity, so that the ids of earlier evaluations stay the same.
-    counts: dict[str, dict[str, Any]] = {task.name: {} for task in spec.tasks}
-    counts |= {
-        task.name: {"counts": msgspec.to_builtins(task.counts)} for task in spec.tasks if task.counts != Counts()
-    }
+    counts = {task.name: _counts_identity(task.counts) for task in spec.tasks}
     found: dict[str, list[dict[str, Any]]] = {task: [] for task in scorers}
     for task, scorer in ((task, scorer) for task, every in scorers.items() for scorer in every):
         judges: dict[str, Any] = {}
@@ -271,6 +267,14 @@ def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str
             judges["judges"] = identities
         found[task].append({**identity(scorer), **judges, **counts[task]})
     return found
+
+
+def _counts_identity(counts: Counts) -> dict[str, Any]:
+    """Default counts have no identity, so that the ids of earlier evaluations stay the same. `failed` has none: it
+    changes no recorded score, reports apply it.
+    """
+    given = {name: value for name, value in msgspec.to_builtins(counts).items() if name != "failed"}
+    return {"counts": given} if any(value != getattr(Counts(), name) for name, value in given.items()) else {}
 
 
 def _declared_by_task(identities: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

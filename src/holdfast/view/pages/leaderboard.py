@@ -168,11 +168,30 @@ def _boards(found: LeaderboardView, links: Links) -> Iterator[Child]:
         return
     for warning in found.result.warnings:
         yield h("p", without_option(warning), class_="warning")
+    if found.result.suite is not None:
+        yield _suite(found.result)
     for board in found.result.boards:
         yield _board(board, found, links)
     for note in describe_boards(found.result.boards):
         yield h("p", note, class_="quiet")
     yield h("details", h("summary", "Command"), h("pre", found.command), id="command")
+
+
+def _suite(result: LeaderboardResult) -> Markup:
+    """The tasks beside each other."""
+    shown = result.tables()[0]
+    names = shown.columns[: shown.titles]
+    rows = [
+        h("tr", [h("td", text, class_=None if at < len(names) else "number") for at, text in enumerate(row)])
+        for row in shown.rows
+    ]
+    method = result.suite.method() if result.suite is not None else ""
+    return h(
+        "section",
+        h("h2", "All tasks"),
+        table(shown.columns, rows, numbers=frozenset(shown.columns) - {*names}, class_="rows"),
+        h("p", method, class_="quiet") if method else None,
+    )
 
 
 def _board(board: Board, found: LeaderboardView, links: Links) -> Markup:

@@ -16,7 +16,7 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from holdfast.plan import all_benchmarks
 from holdfast.testing import FakeHub
 
-FAMILIES = ("arithmetic", "science")
+FAMILIES = ("arithmetic", "commonsense", "exams", "medicine", "science")
 
 
 class Case(NamedTuple):

@@ -100,6 +100,7 @@ def _ranking(chat: Benchmark, prompt: str, scorers: Sequence[str], arguments: di
         "solver": {"choice_likelihood": arguments} if arguments else "choice_likelihood",
         "scorers": list(scorers),
         "counts": NOTHING_FLATTERS,
+        **({"macro": chat.task["macro"]} if "macro" in chat.task else {}),
     }
 
 

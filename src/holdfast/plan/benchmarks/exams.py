@@ -40,7 +40,6 @@ _MMLU = Benchmark(
     columns=("question", "subject", "choices", "answer"),
     convert=_mmlu,
     subset="subject",
-    # The column of `macro` is to be subject.
     task=chat_task(
         {
             "hub": "cais/mmlu",
@@ -48,7 +47,8 @@ _MMLU = Benchmark(
             "split": "test",
             "revision": "c30699e8356da336a370243923dbaf21066bb9fe",
             "shuffle": {"seed": 1, "by": "subject"},
-        }
+        },
+        macro="subject",
     ),
     differs=f"{CHAT_DIFFERS} No examples (see mmlu:5shot). Duplicates are kept: inspect_evals drops 105 rows.",
     unverified=("licence",),
@@ -58,7 +58,6 @@ _MMLU_CHAT_SHOTS = msgspec.structs.replace(
     _MMLU,
     name="mmlu:5shot",
     title=f"{_MMLU.title}, with 5 examples",
-    # The column of `macro` is to be subject.
     task={
         **_MMLU.task,
         "prompt": "{question}\n\n{options}\n\nReply with one line: `Answer: X`, where X is the letter of one choice.",
@@ -73,7 +72,6 @@ _MMLU_LIKELIHOOD = rank_letters(
     "ABCD",
     comparable="lm-eval 0.4.13, group mmlu version 2, without examples; its figure is the mean over questions",
 )
-# The column of `macro` is to be subject.
 _MMLU_TASK = {
     **_MMLU_LIKELIHOOD.task,
     "system": "The following are multiple choice questions (with answers) about {topic}.",
@@ -99,7 +97,6 @@ _MMLU_PRO = Benchmark(
     columns=("question_id", "question", "options", "answer", "answer_index", "category"),
     convert=_mmlu_pro,
     subset="category",
-    # The column of `macro` is to be category.
     task=chat_task(
         {
             "hub": "TIGER-Lab/MMLU-Pro",
@@ -107,7 +104,8 @@ _MMLU_PRO = Benchmark(
             "revision": "527feea0afed1de15a8c115abf7be4c912123315",
             "id": "id",
             "shuffle": {"seed": 1, "by": "category"},
-        }
+        },
+        macro="category",
     ),
     differs="No examples, where the paper shows 5 with reasoning. The scorer reads more phrases than `answer is (X)`; "
     "an answer without a letter is wrong.",
@@ -191,14 +189,14 @@ _SUPERGPQA = Benchmark(
     columns=("uuid", "question", "options", "answer_letter", "discipline", "field"),
     convert=_supergpqa,
     subset="discipline",
-    # The column of `macro` is to be discipline.
     task=chat_task(
         {
             "hub": "m-a-p/SuperGPQA",
             "split": "train",
             "id": "id",
             "shuffle": {"seed": 1, "by": "discipline"},
-        }
+        },
+        macro="discipline",
     ),
     differs="Own prompt and no examples; published figures use the prompt of the paper.",
     unverified=("licence", "revision"),
@@ -212,7 +210,6 @@ BENCHMARKS = [
         _MMLU_LIKELIHOOD,
         name="mmlu:likelihood_5shot",
         title=f"{_MMLU_LIKELIHOOD.title}, with 5 examples",
-        # The column of `macro` is to be subject.
         task={**_MMLU_TASK, "fewshot": _MMLU_SHOTS},
         comparable="lm-eval 0.4.13, group mmlu version 2, with --num_fewshot 5; its figure is the mean over questions",
     ),

@@ -18,6 +18,9 @@ from holdfast.testing import FakeHub
 
 FAMILIES = ("arithmetic", "science")
 
+CANARY = "BENCHMARK DATA SHOULD NEVER APPEAR IN TRAINING (made up)"
+"""In the column `canary` of sources that have one."""
+
 
 class Case(NamedTuple):
     """A sample: how its prompt is recognised, answers that count as right, and traps that must not."""

@@ -103,8 +103,8 @@ class FetchedFiles:
 
 
 class JoinedSources:
-    """Several sources, one after another. Each row gets the name of its source in a column, unless it has that
-    column. Rows are numbered over all sources.
+    """Several sources, one after another. Each row gets the name of its source in a column, and its number there in
+    another (`config` and `config_row`), unless it has that column. Rows are numbered over all sources.
     """
 
     def __init__(self, sources: Mapping[str, DataSource], column: str) -> None:
@@ -129,9 +129,9 @@ class JoinedSources:
     def _read(self) -> Iterator[NumberedRow]:
         number = 0
         for name, source in self._sources.items():
-            for _, row in source.open():
+            for own, (_, row) in enumerate(source.open(), 1):
                 number += 1
-                yield number, {self._column: name, **row}
+                yield number, {self._column: name, f"{self._column}_row": own, **row}
 
 
 def open_files(paths: Sequence[str], format: str = "", choice: ColumnChoice = ALL_COLUMNS) -> RowStream:

@@ -258,7 +258,7 @@ class Dataset(_Part, frozen=True, kw_only=True):
         PLACE,
         described(
             "Configuration of the Hub data set; empty: its default, or the only one. A list: the rows of each, with "
-            "its name in the column `config`."
+            "its name in the column `config` and the row's number there in `config_row`."
         ),
     ] = ""
     split: Annotated[str, PLACE, described("Split of the Hub data set; empty: the only one.")] = ""

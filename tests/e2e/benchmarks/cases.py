@@ -16,7 +16,10 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from holdfast.plan import all_benchmarks
 from holdfast.testing import FakeHub
 
-FAMILIES = ("arithmetic", "commonsense", "exams", "medicine", "science")
+FAMILIES = ("arithmetic", "commonsense", "competition", "exams", "medicine", "programs", "puzzles", "science")
+
+CANARY = "BENCHMARK DATA SHOULD NEVER APPEAR IN TRAINING (made up)"
+"""In the column `canary` of sources that have one."""
 
 
 class Case(NamedTuple):

@@ -17,7 +17,7 @@ from holdfast.score.results import score_answer
 from holdfast.solve import resolve_solver
 from holdfast.spec import Spec, build_spec
 from holdfast.testing import Behaviour, FakeHub
-from tests.e2e.benchmarks.cases import all_cases, serve_all
+from tests.e2e.benchmarks.cases import CANARY, all_cases, serve_all
 from tests.e2e.benchmarks.lm_eval_requests import REQUESTS
 from tests.servers import serve_model
 
@@ -62,11 +62,13 @@ def find(samples: list[tuple[Sample, list[dict[str, Any]]]], mark: str) -> Sampl
 
 
 def test_prompts_are_the_golden_ones(name: str) -> None:
-    """Written by HOLDFAST_GOLDEN=1, and read by eye."""
+    """Written by HOLDFAST_GOLDEN=1, and read by eye. Canaries reach neither prompts nor rows."""
+    samples = samples_of(name)
+    assert not any(CANARY in repr((sample.row, messages)) for sample, messages in samples)
     made = "".join(
         f"=== {sample.id} target {sample.target!r}\n"
         + "".join(f"--- {message['role']}\n{message['content']}\n" for message in messages)
-        for sample, messages in samples_of(name)[:2]
+        for sample, messages in samples[:2]
     )
     path = GOLDEN / f"{name.replace(':', '-')}.txt"
     if os.environ.get("HOLDFAST_GOLDEN"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.datasets import FetchedFiles, LocalFiles
+from holdfast.datasets import FetchedFiles, JoinedSources, LocalFiles
 from holdfast.errors import DataError
 
 
@@ -66,3 +66,11 @@ def test_files_are_fetched_once_and_only_when_they_are_opened(tmp_path: Path) ->
     assert ids(source) == ["a1"]
     assert source.folder == str(tmp_path)
     assert calls == [1]
+
+
+def test_joined_rows_have_the_name_of_their_source_and_their_number_in_it(tmp_path: Path) -> None:
+    one, other = put(tmp_path, "a.jsonl", "a1", "a2"), put(tmp_path, "b.jsonl", "b1")
+    joined = JoinedSources({"de": LocalFiles([one]), "en": LocalFiles([other])}, "config")
+    rows = list(joined.open())
+    assert [number for number, _ in rows] == [1, 2, 3]
+    assert [(row["config"], row["config_row"]) for _, row in rows] == [("de", 1), ("de", 2), ("en", 1)]

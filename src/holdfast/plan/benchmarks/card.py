@@ -58,9 +58,9 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the data is one fixed revision."""
+        """Whether the data is one fixed revision: a commit, or the digest of a file."""
         dataset = self.task.get("dataset", {})
-        return bool(dataset.get("revision") or dataset.get("sha256"))
+        return len(dataset.get("revision", "")) == 40 or "sha256" in dataset
 
 
 def task_fields(benchmark: Benchmark, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.plan.benchmarks.card import Benchmark
 from holdfast.spec import nearest
 
 GROUP = "holdfast.benchmarks"
-_FAMILIES = ("arithmetic", "commonsense", "exams", "medicine", "science")
+_FAMILIES = ("arithmetic", "commonsense", "competition", "exams", "medicine", "programs", "puzzles", "science")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 

@@ -263,6 +263,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """Wall time: how long processes worked on the run. The seconds of cells are sums over samples that overlap."""
     partial: PartialEvaluation | None = None
     """None: the evaluation is for all answers."""
+    benchmarks: tuple[str, ...] = ()
+    """Which tasks are benchmarks, with their versions and the fields in which they differ, one sentence each."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (

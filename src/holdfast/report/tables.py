@@ -204,11 +204,12 @@ def notice_lines(report: RunReport) -> Iterator[str]:
 
 
 def evaluation_lines(report: RunReport) -> Iterator[str]:
-    """Which evaluation is shown if there are several, and what a partial one covers."""
+    """Which evaluation is shown if there are several, what a partial one covers, and which tasks are benchmarks."""
     if len(report.evaluations) > 1 and report.evaluation:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
     yield from partial_lines(report)
+    yield from report.benchmarks
 
 
 def partial_lines(report: RunReport) -> Iterator[str]:

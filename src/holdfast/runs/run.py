@@ -78,6 +78,7 @@ from holdfast.runs.summary import (
     RunSummary,
     ScoredAnswer,
     WaitingJob,
+    benchmark_lines,
     evaluation_names,
     make_summary,
     step_counts,
@@ -508,6 +509,7 @@ def report_of(
         damage=damage,
         worked_seconds=round(index.profile.until_now()[1], 3),
         partial=_partial_evaluation(index, shown),
+        benchmarks=tuple(benchmark_lines(story.spec)),
     )
 
 

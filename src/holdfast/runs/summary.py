@@ -1,7 +1,7 @@
 """Summarizes one run; reads only. `RunSummary` is the output of `show --json`, made from an index that is current."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -181,6 +181,22 @@ def make_summary(
 
 def step_counts(story: Story) -> dict[str, int]:
     return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
+
+
+def benchmark_lines(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Which tasks of a stored spec are benchmarks, and how they differ from them."""
+    same = []
+    for task in spec.get("tasks", ()):
+        origin = task.get("benchmark")
+        if not origin:
+            continue
+        called = f"{origin.get('name')} version {origin.get('version', 1)}"
+        if origin.get("changed"):
+            yield f"{task['name']} differs from the benchmark {called} in: {', '.join(origin['changed'])}"
+        else:
+            same.append(called)
+    if same:
+        yield f"{'benchmark' if len(same) == 1 else 'benchmarks'}: {', '.join(same)}"
 
 
 def evaluation_names(story: Story) -> dict[str, str]:

@@ -60,7 +60,7 @@ def print_benchmarks(as_json: bool) -> None:
     ]
     print_table(Grid(names, rows, right=("samples",), whole=("name",)))
     print_line("")
-    print_sentence(f"{every[0].name}: holdfast run {every[0].name} --model openai/gpt-x --limit 50")
+    print_sentence("To run one: holdfast run gsm8k --model openai/gpt-x --limit 50")
     print_sentence("The card of one, with its prompt: holdfast benchmarks show NAME")
 
 

@@ -133,7 +133,7 @@ def _gpqa_benchmark(config: str, samples: int, title: str, unverified: tuple[str
         name=config,
         title=f"GPQA: graduate-level questions that a search does not answer, {title}",
         source="Rein et al. 2023, GPQA: A Graduate-Level Google-Proof Q&A Benchmark",
-        licence="CC-BY-4.0; the authors ask not to publish the questions",
+        licence="CC-BY-4.0",
         share="no-text",
         samples=samples,
         metric="choice",
@@ -148,7 +148,7 @@ def _gpqa_benchmark(config: str, samples: int, title: str, unverified: tuple[str
         ),
         convert=_gpqa,
         subset="domain",
-        needs=("access to the data: accept its terms at the Hub, and set HF_TOKEN",),
+        needs=("its terms accepted at the Hub, HF_TOKEN",),
         task=chat_task(
             {
                 "hub": "Idavidrein/gpqa",

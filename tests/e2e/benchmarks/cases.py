@@ -16,7 +16,7 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from holdfast.plan import all_benchmarks
 from holdfast.testing import FakeHub
 
-FAMILIES = ("arithmetic", "science")
+FAMILIES = ("arithmetic", "factuality", "instructions", "reading", "science")
 
 
 class Case(NamedTuple):
@@ -26,6 +26,8 @@ class Case(NamedTuple):
     """A text that only the prompt of this sample contains, at its end."""
     right: Sequence[str]
     wrong: Sequence[str]
+    partial: Mapping[str, float] = {}
+    """Answers that are partly right, with their score."""
 
 
 Files = Mapping[str, Sequence[Mapping[str, Any]]]

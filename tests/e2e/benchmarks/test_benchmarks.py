@@ -1,9 +1,13 @@
 """Every benchmark, from its source at a fake Hub to its score, offline."""
 
 import asyncio
+import json
 import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +34,29 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
         for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
             patch.setenv(name, value)
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of langdetect: only texts that begin with `deutsch` are German."""
+    fake = SimpleNamespace(
+        detect=lambda text: "de" if text.startswith("deutsch") else "en",
+        LangDetectException=ValueError,
+        DetectorFactory=SimpleNamespace(),
+    )
+    monkeypatch.setitem(sys.modules, "langdetect", fake)
+    monkeypatch.setattr("holdfast.score.scorers.instructions.version_of", lambda package: "1.0.9")
+
+
+class Judge:
+    """A judge that reads the grade in the answer."""
+
+    def reply(self, messages: list[Message]) -> str:
+        (found,) = re.findall(r"Grade: (\w+)", str(messages))
+        return json.dumps({"reason": "as it says", "grade": found})
+
+    async def generate(self, messages: list[Message], *, role: str) -> Answer:
+        return Answer(self.reply(messages))
 
 
 @pytest.fixture(params=NAMES)
@@ -77,11 +104,12 @@ def test_right_answers_count_and_traps_do_not(name: str) -> None:
     assert benchmark.metric in entries
     for case in ALL[name].cases:
         sample = find(samples, case.mark)
-        for texts, expected in ((case.right, True), (case.wrong, False)):
-            for text in texts:
-                given = asyncio.run(score_answer(entries[benchmark.metric], sample, Answer(text)))
-                (score,) = given.values()
-                assert bool(score.value == 1) is expected, (sample.id, text, score)
+        expected = {**dict.fromkeys(case.right, 1.0), **dict.fromkeys(case.wrong, 0.0), **case.partial}
+        for text, value in expected.items():
+            given = asyncio.run(score_answer(entries[benchmark.metric], sample, Answer(text), Judge()))
+            (score,) = given.values()
+            found = float(score.value == "correct") if isinstance(score.value, str) else score.value
+            assert found == pytest.approx(value), (sample.id, text, score)
 
 
 def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
@@ -89,17 +117,20 @@ def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
 
     def reply(messages: list[Message]) -> str:
         text = str(messages[-1]["content"])
+        if "Answer to grade" in text:
+            return Judge().reply(messages)
         return next((case.right[0] for case in cases if case.mark in text), "none")
 
     with serve_model(Behaviour(reply=reply)) as server:
         model = {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url}
-        run = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        given = {"models": [model], "roles": {"judge": model}, "store": str(tmp_path / "runs"), "quiet": True}
+        run = holdfast.run(name, id="x", **given)
         asked = server.stats().requests
-        again = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        again = holdfast.run(name, id="x", **given)
         assert server.stats().requests == asked
     (cell,) = run.report().cells
-    means = {each.scorer: each.summary.mean for each in cell.scorers}
+    found = {each.scorer: each for each in cell.scorers}[benchmark.metric]
     assert again.status()[0] == run.status()[0] == "completed"
-    mean = means[benchmark.metric]
+    mean = float(set(found.labels) == {"correct"}) if found.labels else found.summary.mean
     assert mean is not None
     assert mean == 1.0 if cases else 0 <= mean <= 1

@@ -15,7 +15,7 @@ from holdfast.plan.benchmarks.card import Benchmark
 from holdfast.spec import nearest
 
 GROUP = "holdfast.benchmarks"
-_FAMILIES = ("arithmetic", "science")
+_FAMILIES = ("arithmetic", "factuality", "instructions", "reading", "science")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 

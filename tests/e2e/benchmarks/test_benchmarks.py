@@ -4,10 +4,7 @@ import asyncio
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,33 +16,12 @@ from holdfast.score import resolve
 from holdfast.score.results import score_answer
 from holdfast.spec import Spec, build_spec
 from holdfast.testing import Behaviour, FakeHub
-from tests.e2e.benchmarks.cases import all_cases, serve_all
+from tests.e2e.benchmarks.cases import all_cases
 from tests.servers import serve_model
 
 NAMES = sorted(all_benchmarks())
 ALL = all_cases()
 GOLDEN = Path(__file__).with_name("golden")
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
-    with FakeHub() as made, pytest.MonkeyPatch.context() as patch:
-        serve_all(made)
-        for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
-            patch.setenv(name, value)
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of langdetect: only texts that begin with `deutsch` are German."""
-    fake = SimpleNamespace(
-        detect=lambda text: "de" if text.startswith("deutsch") else "en",
-        LangDetectException=ValueError,
-        DetectorFactory=SimpleNamespace(),
-    )
-    monkeypatch.setitem(sys.modules, "langdetect", fake)
-    monkeypatch.setattr("holdfast.score.scorers.instructions.version_of", lambda package: "1.0.9")
 
 
 class Judge:
@@ -123,7 +99,12 @@ def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
 
     with serve_model(Behaviour(reply=reply)) as server:
         model = {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url}
-        given = {"models": [model], "roles": {"judge": model}, "store": str(tmp_path / "runs"), "quiet": True}
+        given: dict[str, Any] = {
+            "models": [model],
+            "roles": {"judge": model},
+            "store": str(tmp_path / "runs"),
+            "quiet": True,
+        }
         run = holdfast.run(name, id="x", **given)
         asked = server.stats().requests
         again = holdfast.run(name, id="x", **given)

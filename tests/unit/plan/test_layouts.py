@@ -44,7 +44,7 @@ EMPTY = {"number": "", "date": NO_DATE, "spans": []}
 
 
 def test_drop_reads_all_validated_answers_as_a_list_and_as_a_mapping_of_lists() -> None:
-    every = [SPANS, DATE, NUMBER, EMPTY, {"number": "0", "date": None, "spans": None}]
+    every: list[dict[str, Any]] = [SPANS, DATE, NUMBER, EMPTY, {"number": "0", "date": None, "spans": None}]
     together = {name: [answer[name] for answer in every] for name in ("number", "date", "spans")}
     expected = [["12.5"], ["Ann", "Bo"], ["May 1900"], ["0"]]
     assert drop(answer=NUMBER, validated_answers=every) == expected

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
+from holdfast.plan.benchmarks.card import JUDGE, NOTHING_FLATTERS, Benchmark
 from holdfast.records import Row
 
 _NO_TOPIC = "unknown"
@@ -38,7 +38,7 @@ BENCHMARKS = [
         columns=("problem", "answer"),
         convert=_simpleqa,
         subset="topic",
-        needs=("a judge role",),
+        needs=(JUDGE,),
         # The mean over topics is meant to be reported too (macro by topic).
         task={
             "dataset": {

@@ -77,9 +77,9 @@ _COQA = [
     },
     {
         "source": "cnn",
-        "story": "The shop opened on Monday with 20 workers.",
-        "questions": ["When did it open?"],
-        "answers": {"input_text": ["on Monday"], "answer_start": [0], "answer_end": [25]},
+        "story": "The shop opened on Monday with 20 helpers.",
+        "questions": ["When did it open?", "With how many helpers?"],
+        "answers": {"input_text": ["on Monday", "20"], "answer_start": [0, 26], "answer_end": [25, 41]},
     },
 ]
 _BOOLQ_FILES = {"data/validation-00000-of-00001.parquet": _BOOLQ}
@@ -145,6 +145,7 @@ CASES = {
             Case("Question: Does she", right=["She flies it with Tom.\nAnswer: No"], wrong=["Answer: yes"]),
             Case("Question: How old", right=["Answer: unknown"], wrong=["Answer: 7", "unknown"]),
             Case("Question: When did", right=["Answer: on Monday"], wrong=["Answer: Tuesday"]),
+            Case("Question: With how many", right=["Answer: 20", "Answer: 20."], wrong=["Answer: twenty", "20"]),
         ],
     ),
 }

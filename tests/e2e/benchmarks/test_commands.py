@@ -87,7 +87,7 @@ def test_a_card_has_the_prompt_of_the_first_sample_and_the_task_as_yaml(tmp_path
     done = call("benchmarks", "show", "mine", cwd=tmp_path)
     assert done.code == 0
     assert "mine  version 1\nSums of our own\n" in done.out
-    assert "licence: MIT\nresult: numeric\nexamples: none\n" in done.out
+    assert "licence: MIT\nresult: numeric\nexamples: none\norder: shuffled with the seed 1\n" in done.out
     assert "unverified: the data has no fixed revision" in done.out
     assert "  user:\n    Compute: " in done.out
     (copied,) = yaml.safe_load(done.out.partition("to copy and change:\n")[2])
@@ -95,6 +95,13 @@ def test_a_card_has_the_prompt_of_the_first_sample_and_the_task_as_yaml(tmp_path
     assert found["task"] == copied == {"name": "mine", **MINE.task}
     assert found["prompt"][0]["content"].startswith("Compute: ")
     assert found["problem"] == ""
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_card_names_groups_and_strata(tmp_path: Path) -> None:
+    done = call("benchmarks", "show", "coqa", cwd=tmp_path)
+    assert "order: shuffled with the seed 1, alternating over source\n" in done.out
+    assert "groups: samples with the same story_id are related" in done.out
 
 
 def test_a_card_is_shown_without_its_data_too(tmp_path: Path, offer: Offer) -> None:

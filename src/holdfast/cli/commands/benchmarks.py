@@ -1,7 +1,7 @@
 """`benchmarks`: the list of benchmarks, the card of one, and a check of cards against their data."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -151,6 +151,7 @@ def _card_lines(benchmark: Benchmark) -> Iterator[tuple[str, str]]:
             yield label, text
     fewshot = benchmark.task.get("fewshot")
     yield "examples", f"{fewshot['n']} of the split {fewshot['split']}" if fewshot else "none"
+    yield from _sample_lines(benchmark.task["dataset"])
     if benchmark.subset:
         yield "subset", f"selects by {benchmark.subset}"
     if benchmark.needs:
@@ -159,6 +160,15 @@ def _card_lines(benchmark: Benchmark) -> Iterator[tuple[str, str]]:
         yield "sharing", "its terms forbid publishing the questions: reports that are shared leave their text out"
     for doubt in _doubts(benchmark):
         yield "unverified", doubt
+
+
+def _sample_lines(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How samples are ordered and grouped."""
+    if shuffle := dataset.get("shuffle"):
+        strata = f", alternating over {shuffle['by']}" if shuffle.get("by") else ""
+        yield "order", f"shuffled with the seed {shuffle['seed']}{strata}"
+    if group := dataset.get("group"):
+        yield "groups", f"samples with the same {group} are related, which widens error bars"
 
 
 def _doubts(benchmark: Benchmark) -> list[str]:

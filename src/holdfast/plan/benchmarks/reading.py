@@ -278,7 +278,7 @@ _COQA = Benchmark(
     },
     differs=(
         "Earlier turns show the reference answers, as is usual, not those of the model. All questions are asked, as in "
-        "the official evaluation; lm-eval evaluates only the last one of each story. This source has one reference answer; "
+        "the official evaluation; lm-eval has only the last one of each story. This source has one reference answer; "
         "official figures take the best of several, which EleutherAI/coqa has."
     ),
     unverified=("the number of questions: 7,983 in 500 stories",),

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(SOURCE.rglob("*.py"))
 LIMITS = Path(__file__).with_name("limits.json")
-NOUNS = {"opening", "pacing", "routing", "scoring", "sealing", "testing", "timing"}
+NOUNS = {"opening", "pacing", "reading", "routing", "scoring", "sealing", "testing", "timing"}
 """Names that end in -ing and are nouns of the field."""
 AVOIDED = re.compile(
     r"\b(told|whoever|mend(?:s|ed|ing)?|bears?|bearing|odd|asks|go(?:es|ing|ne)? on|stands|of late|in its place)\b",

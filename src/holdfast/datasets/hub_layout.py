@@ -2,7 +2,7 @@
 
 The card of a data set (the front matter of README.md) may declare it under `configs`. Without that, the usual layouts
 are recognised: `CONFIG/SPLIT-*.parquet`, `data/SPLIT-*.parquet`, `SPLIT.jsonl`, `CONFIG/SPLIT.jsonl`,
-`CONFIG_SPLIT.csv`, `CONFIG/SPLIT/0000.parquet` and the like. One split has files of one format.
+`CONFIG_SPLIT.csv`, `CONFIG/SPLIT/0000.parquet`, `name_SPLIT_name.csv` and the like. One split has files of one format.
 """
 
 import difflib
@@ -133,7 +133,7 @@ def _inferred(files: Sequence[str], split: str) -> list[HubSplit]:
     for file in sorted(files):
         format = _format_of(file)
         if format:
-            found.setdefault(_place_of(file, known), {}).setdefault(format, []).append(file)
+            found.setdefault(_place_of(file, known, split), {}).setdefault(format, []).append(file)
     return [
         HubSplit(config, label, tuple(next(formats[each] for each in _FORMATS if each in formats)))
         for (config, label), formats in found.items()
@@ -150,8 +150,10 @@ def _format_of(file: str) -> str:
     return next((ending for ending in _FORMATS if name.endswith(ending)), "")
 
 
-def _place_of(file: str, known: set[str]) -> tuple[str, str]:
-    """The configuration and the split that a path means. `known`: names of splits."""
+def _place_of(file: str, known: set[str], split: str) -> tuple[str, str]:
+    """The configuration and the split that a path means. `known`: names of splits. `split`: the one that is wanted; a
+    name may contain it as a word: `simple_qa_test_set.csv`.
+    """
     *folders, name = file.split("/")
     if folders[:1] == ["data"]:
         folders = folders[1:]
@@ -164,7 +166,8 @@ def _place_of(file: str, known: set[str]) -> tuple[str, str]:
         label, folders = folders[-1], folders[:-1]
     else:
         match = re.fullmatch(rf"(.+)[-_.]({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})", stem)
-        config, label = (match[1], match[2]) if match else (stem, "")
+        named = ("", split) if split and split in re.split("[-_. ]", stem) else (stem, "")
+        config, label = (match[1], match[2]) if match else named
     if folders:
         return "/".join(folders), label or "train"
     return config or DEFAULT, label or "train"

@@ -42,7 +42,7 @@ from holdfast.records import (
     comparable,
     draft,
 )
-from holdfast.score import Scorer, ScoringFailed, score_answer, score_at_once, score_group
+from holdfast.score import Scorer, ScoringFailed, score_answer, score_at_once, score_group, wrong_value
 from holdfast.solve import AttemptResources, Context, RecordedStep, Scope, Steps
 from holdfast.spec import Counts
 from holdfast.state import Fold, Index, Story, recorded_edits, recorded_scores
@@ -407,7 +407,7 @@ def _score_of_marked(what: AnswerToScore, scorer: Scorer) -> ScoreGiven:
     given = ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, reason=why)
     if counts == "failed":
         return msgspec.structs.replace(given, reason="", failure=Failure(what.mark, why))
-    return msgspec.structs.replace(given, value=False) if counts == "wrong" else given
+    return msgspec.structs.replace(given, value=wrong_value(scorer)) if counts == "wrong" else given
 
 
 def _failed(answers: Sequence[AnswerToScore], scorer: Scorer, failure: Failure) -> list[list[ScoreGiven]]:

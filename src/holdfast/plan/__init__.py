@@ -6,6 +6,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.plan.benchmarks import (
+        JUDGE,
         Benchmark,
         adopt_benchmarks,
         all_benchmarks,
@@ -62,7 +63,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "benchmarks": (
-                "Benchmark adopt_benchmarks all_benchmarks expand_benchmarks find_benchmark is_benchmark_name "
+                "JUDGE Benchmark adopt_benchmarks all_benchmarks expand_benchmarks find_benchmark is_benchmark_name "
                 "mark_changes task_fields"
             ),
             "differences": "changed_inputs changed_rows",
@@ -82,6 +83,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
 
 __all__ = [
     "DATA",
+    "JUDGE",
     "PLAN",
     "RESTORE",
     "Benchmark",

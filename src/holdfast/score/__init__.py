@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         scale_hints,
         scales_of,
         threshold_hints,
+        wrong_value,
     )
     from holdfast.score.scorers.choice import choice
     from holdfast.score.scorers.numeric import numeric
@@ -49,7 +50,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "results": "as_number is_quick score_answer score_at_once score_group",
             "running_scores": "CellScores RunningMean repeats_in",
             "scales": (
-                "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of threshold_hints"
+                "BUILT_IN_SCALES EvaluationScales describe_scale mixed_scales scale_hints scales_of threshold_hints "
+                "wrong_value"
             ),
             "scorers.choice": "choice",
             "scorers.numeric": "numeric",
@@ -106,4 +108,5 @@ __all__ = [
     "solver_digest",
     "source_digest",
     "threshold_hints",
+    "wrong_value",
 ]

@@ -98,6 +98,13 @@ def scorer_scales(scorer: Any, depth: int = 0) -> ScorerScales:
 _UNKNOWN = ScorerScales({}, is_open=True)
 
 
+def wrong_value(scorer: Scorer) -> bool | str:
+    """The score of an answer that counts as wrong without being scored. Among labels it is a label: a single number
+    would hide the labels of a report.
+    """
+    return "wrong" if scorer_scales(scorer).of("") == LABEL else False
+
+
 def _recorded(identity: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], Any]:
     """Name of a built-in, arguments and declared scale of a recorded identity."""
     function, args = str(identity.get("function", "")), identity.get("args")

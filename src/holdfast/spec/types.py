@@ -399,8 +399,9 @@ _COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
 
 @classified
 class Counts(_Part, frozen=True, kw_only=True):
-    """How incomplete answers count: scored like any other (`as_is`), without a score (`no_score`), as false (`wrong`),
-    or as if every scorer had failed (`failed`). `failed` says how samples without an answer count.
+    """How incomplete answers count: scored like any other (`as_is`), without a score (`no_score`), as false (`wrong`;
+    scorers of labels give the label `wrong`), or as if every scorer had failed (`failed`). The field `failed` says how
+    samples without an answer count.
     """
 
     filtered: Annotated[str, EVALUATION, _COUNTS, described("An answer that the server's content filter blocked.")] = (

@@ -16,7 +16,19 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from holdfast.plan import all_benchmarks
 from holdfast.testing import FakeHub
 
-FAMILIES = ("arithmetic", "commonsense", "competition", "exams", "medicine", "programs", "puzzles", "science")
+FAMILIES = (
+    "arithmetic",
+    "commonsense",
+    "competition",
+    "exams",
+    "factuality",
+    "instructions",
+    "medicine",
+    "programs",
+    "puzzles",
+    "reading",
+    "science",
+)
 
 CANARY = "BENCHMARK DATA SHOULD NEVER APPEAR IN TRAINING (made up)"
 """In the column `canary` of sources that have one."""
@@ -29,6 +41,8 @@ class Case(NamedTuple):
     """A text that only the prompt of this sample contains, at its end."""
     right: Sequence[str]
     wrong: Sequence[str]
+    partial: Mapping[str, float] = {}
+    """Answers that are partly right, with their score."""
 
 
 Files = Mapping[str, Sequence[Mapping[str, Any]]]

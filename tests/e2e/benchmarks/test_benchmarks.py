@@ -1,8 +1,9 @@
 """Every benchmark, from its source at a fake Hub to its score, offline."""
 
 import asyncio
+import json
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.score.results import score_answer
 from holdfast.solve import resolve_solver
 from holdfast.spec import Spec, build_spec
 from holdfast.testing import Behaviour, FakeHub
-from tests.e2e.benchmarks.cases import CANARY, all_cases, serve_all
+from tests.e2e.benchmarks.cases import CANARY, all_cases
 from tests.e2e.benchmarks.lm_eval_requests import REQUESTS
 from tests.servers import serve_model
 
@@ -26,13 +27,15 @@ ALL = all_cases()
 GOLDEN = Path(__file__).with_name("golden")
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
-    with FakeHub() as made, pytest.MonkeyPatch.context() as patch:
-        serve_all(made)
-        for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
-            patch.setenv(name, value)
-        yield made
+class Judge:
+    """A judge that reads the grade in the answer."""
+
+    def reply(self, messages: list[Message]) -> str:
+        (found,) = re.findall(r"Grade: (\w+)", str(messages))
+        return json.dumps({"reason": "as it says", "grade": found})
+
+    async def generate(self, messages: list[Message], *, role: str) -> Answer:
+        return Answer(self.reply(messages))
 
 
 @pytest.fixture(params=NAMES)
@@ -82,11 +85,12 @@ def test_right_answers_count_and_traps_do_not(name: str) -> None:
     assert benchmark.metric in entries
     for case in ALL[name].cases:
         sample = find(samples, case.mark)
-        for texts, expected in ((case.right, True), (case.wrong, False)):
-            for text in texts:
-                given = asyncio.run(score_answer(entries[benchmark.metric], sample, Answer(text)))
-                (score,) = given.values()
-                assert bool(score.value == 1) is expected, (sample.id, text, score)
+        expected = {**dict.fromkeys(case.right, 1.0), **dict.fromkeys(case.wrong, 0.0), **case.partial}
+        for text, value in expected.items():
+            given = asyncio.run(score_answer(entries[benchmark.metric], sample, Answer(text), Judge()))
+            (score,) = given.values()
+            found = float(score.value == "correct") if isinstance(score.value, str) else score.value
+            assert found == pytest.approx(value), (sample.id, text, score)
 
 
 def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
@@ -94,18 +98,26 @@ def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
 
     def reply(messages: list[Message]) -> str:
         text = str(messages[-1]["content"])
+        if "Answer to grade" in text:
+            return Judge().reply(messages)
         return next((case.right[0] for case in cases if case.mark in text), "none")
 
     with serve_model(Behaviour(reply=reply)) as server:
         model = {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url}
-        run = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        given: dict[str, Any] = {
+            "models": [model],
+            "roles": {"judge": model},
+            "store": str(tmp_path / "runs"),
+            "quiet": True,
+        }
+        run = holdfast.run(name, id="x", **given)
         asked = server.stats().requests
-        again = holdfast.run(name, models=[model], store=str(tmp_path / "runs"), id="x", quiet=True)
+        again = holdfast.run(name, id="x", **given)
         assert server.stats().requests == asked
     (cell,) = run.report().cells
-    means = {each.scorer: each.summary.mean for each in cell.scorers}
+    found = {each.scorer: each for each in cell.scorers}[benchmark.metric]
     assert again.status()[0] == run.status()[0] == "completed"
-    mean = means[benchmark.metric]
+    mean = float(set(found.labels) == {"correct"}) if found.labels else found.summary.mean
     assert mean is not None
     assert mean == 1.0 if cases else 0 <= mean <= 1
 

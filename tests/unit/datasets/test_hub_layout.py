@@ -66,6 +66,8 @@ def test_the_card_decides() -> None:
         (["dataset_infos.json", "SuperGPQA-all.jsonl"], "", "", 1),
         (["abstract_algebra/auxiliary_train.jsonl.gz"], "abstract_algebra", "auxiliary_train", 0),
         (["test.csv", "test.jsonl", "test.parquet"], "", "test", 2),
+        (["simple_qa_test_set.csv", "README.md"], "", "test", 0),
+        (["human_eval_a.jsonl", "human_eval_b.jsonl"], "human_eval_b", "", 1),
     ],
 )
 def test_the_usual_layouts_are_recognised(files: list[str], config: str, split: str, found: int) -> None:

@@ -101,6 +101,17 @@ def test_how_an_empty_answer_counts_is_the_specs_to_say(tmp_path: Path, counts: 
     assert line.output == " \n"
 
 
+def test_among_labels_an_answer_that_counts_as_wrong_has_a_label_too(tmp_path: Path) -> None:
+    found = evaluate(tmp_path, scorers=("taxonomy",), counts={"empty": "wrong", "filtered": "wrong"})
+    assert [line.scores["taxonomy"] for line in found if "empty" in line.marks or "filtered" in line.marks] == [
+        "wrong"
+    ] * 3
+    with Run(find_run(str(tmp_path), RUN)) as run:
+        (cell,) = run.report().cells
+    assert (cell.scorers[0].summary.n, cell.scorers[0].missing) == (0, {})
+    assert sum(cell.scorers[0].labels.values()) == len(found)
+
+
 def test_an_answer_that_counts_as_failed_is_not_scored_again_and_again(tmp_path: Path) -> None:
     """It is no judge that could not be asked: it would fail in the same way."""
     asked = Asked(rows=rows(len(REPLIES)), scorers=(polite,), fields={"counts": {"empty": "failed"}})

@@ -191,6 +191,7 @@ def test_anchors_and_merges_still_work() -> None:
 def test_numbers_with_an_exponent_are_numbers() -> None:
     """YAML 1.1 takes 1e-6 for a text; nobody else does."""
     assert parse_yaml("{a: 1e-6, b: 1.0e-6, c: 2E3}", "eval.yaml") == {"a": 1e-6, "b": 1e-6, "c": 2000.0}
+    assert parse_yaml("revision: 01e74176c63542e6", "eval.yaml") == {"revision": "01e74176c63542e6"}
 
 
 def test_relative_paths_are_those_of_the_spec_file(tmp_path: Path) -> None:

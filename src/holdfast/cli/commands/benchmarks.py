@@ -1,7 +1,7 @@
 """`benchmarks`: the list of benchmarks, the card of one, and a check of cards against their data."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from holdfast.cli.output import print_json, print_line, print_sentence, print_ta
 from holdfast.cli.progress import spinner
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.plan import (
+    JUDGE,
     Benchmark,
     all_benchmarks,
     expand_benchmarks,
@@ -119,11 +120,13 @@ def spec_yaml(benchmark: Benchmark) -> str:
     """A whole spec with an editable copy of a benchmark."""
     tasks = "".join(f"  {line}\n" if line else "\n" for line in task_yaml(benchmark).splitlines())
     needs = "".join(f"# It needs {each}.\n" for each in benchmark.needs)
+    roles = "roles:\n  judge: {provider: mock}   # replace it by a model\n" if JUDGE in benchmark.needs else ""
     return (
         f"# A copy of the benchmark {benchmark.name}, version {benchmark.version}. Once you change it, its results can"
         f"\n# no longer be compared with those of the benchmark.\n{needs}"
         f"experiment: {benchmark.name.partition(':')[0]}\n"
         "models:\n  - {name: parrot, provider: mock}   # for example {provider: openai, model: gpt-x}\n"
+        f"{roles}"
         f"tasks:\n{tasks}"
     )
 
@@ -148,6 +151,7 @@ def _card_lines(benchmark: Benchmark) -> Iterator[tuple[str, str]]:
             yield label, text
     fewshot = benchmark.task.get("fewshot")
     yield "examples", f"{fewshot['n']} of the split {fewshot['split']}" if fewshot else "none"
+    yield from _sample_lines(benchmark.task["dataset"])
     if benchmark.subset:
         yield "subset", f"selects by {benchmark.subset}"
     if benchmark.needs:
@@ -156,6 +160,15 @@ def _card_lines(benchmark: Benchmark) -> Iterator[tuple[str, str]]:
         yield "sharing", "its terms forbid publishing the questions: reports that are shared leave their text out"
     for doubt in _doubts(benchmark):
         yield "unverified", doubt
+
+
+def _sample_lines(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How samples are ordered and grouped."""
+    if shuffle := dataset.get("shuffle"):
+        strata = f", alternating over {shuffle['by']}" if shuffle.get("by") else ""
+        yield "order", f"shuffled with the seed {shuffle['seed']}{strata}"
+    if group := dataset.get("group"):
+        yield "groups", f"samples with the same {group} are related, which widens error bars"
 
 
 def _doubts(benchmark: Benchmark) -> list[str]:
@@ -188,7 +201,7 @@ def _check_card(benchmark: Benchmark) -> tuple[list[str], list[str]]:
     try:
         spec = _spec_of(benchmark)
         find_modules_beside("", spec)
-        names = [resolve(entry, benchmark.name).name for entry in spec.tasks[0].scorers]
+        names = [resolve(entry, "scorers").name for entry in spec.tasks[0].scorers]
         if benchmark.metric not in names:
             problems.append(f"its result {benchmark.metric!r} is none of its scorers ({', '.join(names)})")
     except HoldfastError as error:

@@ -16,6 +16,9 @@ from holdfast.datasets import Conversion
 NOTHING_FLATTERS = {"empty": "wrong", "filtered": "wrong", "truncated": "wrong", "failed": "wrong"}
 """How incomplete answers count in every benchmark."""
 
+JUDGE = "a judge role"
+"""What benchmarks need whose scorers ask a judge."""
+
 _MERGED = ("dataset", "fewshot", "counts", "sandbox")
 """Fields of a task that are mappings: a change keeps the other fields inside."""
 

@@ -101,7 +101,7 @@ def _leaves(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def adopt_benchmarks(given: Spec, stored: Spec) -> Spec:
     """Return the given spec with the stored task of each benchmark whose version has changed since the run began. The
-    user's own changes stay, so that they are compared with the stored ones.
+    user's own changes, then and now, stay as they are now, so that they are compared with the stored ones.
     """
     before = {task.name: task for task in stored.tasks}
     tasks = [_adopted(task, before.get(task.name)) for task in given.tasks]
@@ -113,7 +113,7 @@ def _adopted(given: Task, stored: Task | None) -> Task:
     if stored is None or new is None or old is None or new.name != old.name or new.version == old.version:
         return given
     fields, own = msgspec.to_builtins(stored), msgspec.to_builtins(given)
-    for name in (*new.changed, *(_NOT_COMPARED - {"benchmark"})):
+    for name in (*old.changed, *new.changed, *(_NOT_COMPARED - {"benchmark"})):
         _copy(own, fields, name.split("."))
     return msgspec.convert(fields, Task)
 

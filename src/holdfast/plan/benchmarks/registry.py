@@ -4,18 +4,31 @@ To add one: write it in the module of its family, and list it in that module's `
 an entry point in the group `holdfast.benchmarks`, which names a `Benchmark` or a list of them.
 """
 
+import difflib
 import functools
 import importlib
 import importlib.metadata
+import os
 from collections.abc import Iterable, Mapping
 
 from holdfast.datasets import Conversion
 from holdfast.errors import SpecError
 from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.spec import nearest
 
 GROUP = "holdfast.benchmarks"
-_FAMILIES = ("arithmetic", "commonsense", "competition", "exams", "medicine", "programs", "puzzles", "science")
+_FAMILIES = (
+    "arithmetic",
+    "commonsense",
+    "competition",
+    "exams",
+    "factuality",
+    "instructions",
+    "medicine",
+    "programs",
+    "puzzles",
+    "reading",
+    "science",
+)
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -24,7 +37,6 @@ def is_benchmark_name(name: str) -> bool:
     return "/" not in name and not name.lower().endswith(_SUFFIXES)
 
 
-@functools.cache
 def _own() -> Mapping[str, Benchmark]:
     modules = (importlib.import_module(f"holdfast.plan.benchmarks.{family}") for family in _FAMILIES)
     return {each.name: each for module in modules for each in module.BENCHMARKS}
@@ -50,7 +62,10 @@ def find_benchmark(name: str, place: str = "") -> Benchmark:
     found = all_benchmarks().get(name)
     if found is None:
         where = f"{place}: " if place else ""
-        raise SpecError(f"{where}there is no benchmark {name!r}{nearest(name, {*all_benchmarks()})}")
+        near = difflib.get_close_matches(name, all_benchmarks(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`holdfast benchmarks` lists them"
+        file = f"; to run the file, write ./{name}" if os.path.isfile(name) else ""
+        raise SpecError(f"{where}there is no benchmark {name!r}; {hint}{file}")
     return found
 
 

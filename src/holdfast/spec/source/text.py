@@ -108,7 +108,7 @@ class _Loader(BoundedLoader):
 
 
 _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leave it untyped; YAML 1.1 reads 1e-6 as text, users mean a number
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
 

@@ -1,0 +1,352 @@
+"""Benchmarks on the command line: the list, the card, checks, copies, runs, resumes, and those of other packages."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import xxhash
+import yaml
+
+from holdfast.plan import all_benchmarks, expand_benchmarks, prepare
+from holdfast.plan.benchmarks import Benchmark, science
+from holdfast.spec import Spec, build_spec
+from holdfast.testing import Behaviour, FakeHub, ModelServer
+from tests.e2e.benchmarks.cases import encode
+from tests.e2e.commands import Done, call, exported
+from tests.servers import serve_model
+
+ROWS = [{"question": f"{number} + {7 * number}", "answer": str(8 * number)} for number in range(1, 7)]
+SHOTS = [{"question": f"{number} + 0", "answer": str(number)} for number in range(100, 130)]
+MINE = Benchmark(
+    name="mine",
+    title="Sums of our own",
+    source="these tests",
+    licence="MIT",
+    samples=len(ROWS),
+    metric="numeric",
+    columns=("question", "answer"),
+    task={
+        "dataset": {"hub": "o/mine", "split": "test", "shuffle": {"seed": 1}},
+        "prompt": "Compute: {question}",
+        "scorers": ["numeric"],
+    },
+    first_row=xxhash.xxh3_128_hexdigest(msgspec.json.encode(ROWS[0], order="deterministic")),
+)
+Offer = Callable[..., None]
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> Iterator[Offer]:
+    """A function that adds benchmarks, or replaces those of the same name."""
+    hub.add("o/mine", {"test.jsonl": encode("x", ROWS), "train.jsonl": encode("x", SHOTS)})
+    known = list(science.BENCHMARKS)
+
+    def add(*benchmarks: Benchmark) -> None:
+        monkeypatch.setattr(science, "BENCHMARKS", [*known, *benchmarks])
+        all_benchmarks.cache_clear()
+
+    add(MINE)
+    yield add
+    monkeypatch.undo()
+    all_benchmarks.cache_clear()
+
+
+def changed(version: int = 1, **fields: Any) -> Benchmark:
+    return msgspec.structs.replace(MINE, version=version, task={**MINE.task, **fields})
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serve_model(Behaviour(reply=lambda messages: "8", kept=100)) as started:
+        yield started
+
+
+def run(folder: Path, server: ModelServer, *arguments: str) -> Done:
+    options = ("--model", "openai/m", "--base-url", server.base_url, "--store", "runs")
+    return call("run", *arguments, *options, cwd=folder, env={"OPENAI_API_KEY": "k"})
+
+
+def test_the_list_has_every_benchmark_with_its_result(tmp_path: Path) -> None:
+    done = call("benchmarks", cwd=tmp_path)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    for name, benchmark in all_benchmarks().items():
+        (line,) = (line for line in lines if line.split()[:1] == [name])
+        assert benchmark.metric in line
+        assert benchmark.samples is None or f"{benchmark.samples:,}" in line
+    listed = call("benchmarks", "--json", cwd=tmp_path).json()
+    assert [each["name"] for each in listed] == list(all_benchmarks())
+    assert all({"version", "metric", "licence", "unverified"} <= set(each) for each in listed)
+
+
+@pytest.mark.usefixtures("offer")
+def test_a_card_has_the_prompt_of_the_first_sample_and_the_task_as_yaml(tmp_path: Path) -> None:
+    done = call("benchmarks", "show", "mine", cwd=tmp_path)
+    assert done.code == 0
+    assert "mine  version 1\nSums of our own\n" in done.out
+    assert "licence: MIT\nresult: numeric\nexamples: none\norder: shuffled with the seed 1\n" in done.out
+    assert "unverified: the data has no fixed revision" in done.out
+    assert "  user:\n    Compute: " in done.out
+    (copied,) = yaml.safe_load(done.out.partition("to copy and change:\n")[2])
+    found = call("benchmarks", "show", "mine", "--json", cwd=tmp_path).json()
+    assert found["task"] == copied == {"name": "mine", **MINE.task}
+    assert found["prompt"][0]["content"].startswith("Compute: ")
+    assert found["problem"] == ""
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_card_names_groups_and_strata(tmp_path: Path) -> None:
+    done = call("benchmarks", "show", "coqa", cwd=tmp_path)
+    assert "order: shuffled with the seed 1, alternating over source\n" in done.out
+    assert "groups: samples with the same story_id are related" in done.out
+
+
+def test_a_card_is_shown_without_its_data_too(tmp_path: Path, offer: Offer) -> None:
+    offer(changed(dataset={"hub": "o/nowhere", "split": "test"}))
+    done = call("benchmarks", "show", "mine", cwd=tmp_path)
+    assert done.code == 0
+    assert "The prompt (no sample: " in done.out
+    assert "  user:\n    Compute: {question}\n" in done.out
+    assert "o/nowhere" in call("benchmarks", "show", "mine", "--json", cwd=tmp_path).json()["problem"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("show",), "name a benchmark: holdfast benchmarks show gsm8k"),
+        (("show", "gsm9k"), "there is no benchmark 'gsm9k'; did you mean 'gsm8k'?"),
+        (("gsm8k",), "holdfast benchmarks show gsm8k prints its card, holdfast run gsm8k runs it"),
+        (("chek",), "write `benchmarks`, `benchmarks show NAME` or `benchmarks check [NAME]`"),
+        (("check", "gsm9k"), "there is no benchmark 'gsm9k'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    done = call("benchmarks", *arguments, cwd=tmp_path)
+    assert (done.code, problem in done.err) == (2, True), done.err
+
+
+def test_every_card_passes_the_check_without_the_network(tmp_path: Path, hub: FakeHub) -> None:
+    before = sum(hub.requests.values())
+    done = call("benchmarks", "check", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "".join(f"{name}: ok\n" for name in all_benchmarks()))
+    assert "holdfast benchmarks check --online" in done.err
+    assert sum(hub.requests.values()) == before
+
+
+def test_a_check_finds_a_result_that_is_no_scorer_and_a_scorer_that_does_not_exist(
+    tmp_path: Path, offer: Offer
+) -> None:
+    offer(changed(scorers=["includes"]))
+    done = call("benchmarks", "check", "mine", cwd=tmp_path)
+    assert (done.code, done.out.splitlines()[0]) == (2, "mine: its result 'numeric' is none of its scorers (includes)")
+    offer(changed(scorers=["numerc"]))
+    done = call("benchmarks", "check", "mine", "--json", cwd=tmp_path)
+    assert done.code == 2
+    assert "numerc" in done.json()[0]["problems"][0]
+
+
+def test_an_online_check_compares_columns_samples_and_the_first_row(tmp_path: Path, offer: Offer) -> None:
+    def check(**card: Any) -> tuple[int, str]:
+        offer(msgspec.structs.replace(MINE, **card))
+        done = call("benchmarks", "check", "mine", "--online", cwd=tmp_path)
+        return done.code, done.out.splitlines()[0]
+
+    assert check() == (0, "mine: ok")
+    assert check(columns=("question", "level")) == (
+        2,
+        "mine: the rows have no column level; they have question, answer",
+    )
+    assert check(samples=7) == (2, "mine: there are 6 samples, the card says 7")
+    digest = MINE.first_row
+    assert check(first_row="0") == (2, f"mine: the first row has the digest {digest}, the card says 0")
+    code, problem = check(task={**MINE.task, "dataset": {"hub": "o/nowhere"}})
+    assert (code, "o/nowhere" in problem) == (2, True)
+
+
+def test_an_online_check_finds_rows_that_the_conversion_does_not_understand(tmp_path: Path, offer: Offer) -> None:
+    offer(msgspec.structs.replace(MINE, convert=lambda row: {"question": row["problem"]}))
+    done = call("benchmarks", "check", "mine", "--online", cwd=tmp_path)
+    assert done.code == 2
+    assert "the row has no column 'problem'; it has: question, answer; its layout may have changed" in done.out
+
+
+def planned(spec: Spec) -> list[Any]:
+    (work,) = prepare(spec, {}, {}).values()
+    return [(each.id, each.row, each.target, work.renderer.messages(each)) for each in work.samples(spec)]
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", sorted(all_benchmarks()))
+def test_a_copy_passes_the_check_and_plans_the_same_samples(tmp_path: Path, name: str) -> None:
+    done = call("init", "copy", "--benchmark", name, cwd=tmp_path)
+    assert done.code == 0, done.err
+    path = tmp_path / "copy" / f"{name.replace(':', '-')}.yaml"
+    checked = call("check", path, cwd=tmp_path)
+    assert checked.code == 0, checked.err
+    roles = {"judge": {"provider": "mock"}}
+    raw = {"models": [{"name": "m", "provider": "mock"}], "roles": roles, "tasks": [name]}
+    copied, own = (build_spec(expand_benchmarks(each)) for each in (yaml.safe_load(path.read_text()), raw))
+    assert planned(copied) == planned(own)
+    again = call("init", "copy", "--benchmark", name, cwd=tmp_path)
+    assert (again.code, "exists already" in again.err) == (2, True)
+
+
+@pytest.mark.usefixtures("offer")
+def test_a_run_of_a_copy_asks_the_same_and_has_the_same_keys(tmp_path: Path, server: ModelServer) -> None:
+    assert run(tmp_path, server, "mine", "--id", "x").code == 0
+    assert call("init", ".", "--benchmark", "mine", cwd=tmp_path).code == 0
+    model = f"models.parrot={{provider: openai, model: m, base_url: {server.base_url}}}"
+    assert call("run", "mine.yaml", "--set", model, "--id", "y", "--store", "runs", cwd=tmp_path).code == 0
+    own, copied = exported("x", tmp_path / "runs"), exported("y", tmp_path / "runs")
+    assert [line["key"] for line in own] == [line["key"] for line in copied]
+    assert [line["input"] for line in own] == [line["input"] for line in copied]
+
+
+@pytest.mark.usefixtures("offer")
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("mine", "--prompt", "Say {question}"), "--prompt would change the benchmark mine; write a spec with"),
+        (("mine", "--data", "rows.jsonl"), "--data would change the benchmark mine"),
+        (("mine", "--scorer", "includes"), "--scorer would change the benchmark mine"),
+        (("mine", "--target", "answer"), "--target would change the benchmark mine"),
+        (("mien",), "there is no benchmark 'mien'; did you mean 'mine'?"),
+        (("mine", "mien"), "there is no benchmark 'mien'"),
+        (("mine", "eval.yaml"), "mine is a benchmark, eval.yaml a spec: run them one by one"),
+    ],
+)
+def test_a_run_refuses_what_would_change_a_benchmark(
+    tmp_path: Path, server: ModelServer, arguments: tuple[str, ...], problem: str
+) -> None:
+    done = run(tmp_path, server, *arguments)
+    assert (done.code, problem in done.err) == (2, True), done.err
+    assert server.stats().requests == 0
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("offer")
+def test_a_run_without_a_model_says_how(tmp_path: Path) -> None:
+    done = call("run", "mine", cwd=tmp_path)
+    assert (done.code, "--model is missing: holdfast run mine --model" in done.err) == (2, True)
+
+
+def test_several_benchmarks_are_tasks_of_one_run(tmp_path: Path, offer: Offer, server: ModelServer) -> None:
+    offer(MINE, msgspec.structs.replace(changed(prompt="{question}?"), name="mine:other"))
+    done = run(tmp_path, server, "mine", "mine:other", "--id", "x", "--limit", "4")
+    assert done.code == 0, done.err
+    assert (tmp_path / "runs" / "benchmarks" / "x").is_dir()
+    tasks = [line["task"] for line in exported("x", tmp_path / "runs")]
+    assert (tasks.count("mine"), tasks.count("mine:other")) == (4, 4)
+
+
+def prompts(server: ModelServer) -> list[str]:
+    return [seen.body["messages"][-1]["content"] for seen in server.requests()]
+
+
+def test_a_resume_after_a_new_version_asks_with_the_stored_prompt_and_nothing_twice(
+    tmp_path: Path, offer: Offer, server: ModelServer
+) -> None:
+    stopped = run(tmp_path, server, "mine", "--id", "x", "--set", "limits.run.requests=2")
+    assert stopped.code == 6, stopped.err
+    asked = server.stats().requests
+    assert 0 < asked < len(ROWS)
+    offer(changed(version=2, prompt="A new prompt: {question}"))
+    done = run(tmp_path, server, "mine", "--id", "x")
+    assert done.code == 0, done.err
+    assert server.stats().requests == len(ROWS)
+    lines = exported("x", tmp_path / "runs")
+    assert [line["status"] for line in lines] == ["finished"] * len(ROWS)
+    assert sorted(prompts(server)) == sorted(f"Compute: {row['question']}" for row in ROWS)
+    assert run(tmp_path, server, "mine", "--id", "x").code == 0
+    assert run(tmp_path, server, "mine", "--id", "new").code == 0
+    assert prompts(server)[-1].startswith("A new prompt: ")
+
+
+@pytest.mark.parametrize("first", [(), ("--system", "Be brief.")])
+def test_other_changes_of_the_user_are_refused_also_after_a_new_version(
+    tmp_path: Path, offer: Offer, server: ModelServer, first: tuple[str, ...]
+) -> None:
+    assert run(tmp_path, server, "mine", "--id", "x", *first).code == 0
+    asked = server.stats().requests
+    for version in (1, 2):
+        offer(changed(version=version, prompt="Compute: {question}" if version == 1 else "New: {question}"))
+        refused = run(tmp_path, server, "mine", "--id", "x", "--system", "Be long.")
+        assert refused.code == 3, (version, refused.said)
+        assert "system" in refused.err
+        assert run(tmp_path, server, "mine", "--id", "x", *first).code == 0
+        if first:
+            assert run(tmp_path, server, "mine", "--id", "x").code == 3, version
+    assert server.stats().requests == asked
+
+
+def test_a_resume_with_examples_needs_no_network(
+    tmp_path: Path, offer: Offer, server: ModelServer, hub: FakeHub
+) -> None:
+    offer(changed(fewshot={"split": "train", "n": 3, "style": "text"}))
+    stopped = run(tmp_path, server, "mine", "--id", "x", "--set", "limits.run.requests=2")
+    assert stopped.code == 6, stopped.err
+    before = sum(hub.requests.values())
+    done = run(tmp_path, server, "mine", "--id", "x")
+    assert done.code == 0, done.err
+    assert sum(hub.requests.values()) == before
+    shown = {text.rpartition("Compute: ")[0] for text in prompts(server)}
+    assert len(prompts(server)) == len(ROWS)
+    assert len(shown) == 1
+    assert shown.pop().count("Compute: ") == 3
+
+
+PACKAGE = """
+from holdfast.plan.benchmarks import Benchmark
+
+SUMS = Benchmark(
+    name="tiny", title="Tiny sums", source="a package", licence="MIT", metric="numeric",
+    task={"dataset": {"hub": "o/mine", "split": "test"}, "prompt": "Add: {question}", "scorers": ["numeric"]},
+)
+TAKEN = [Benchmark(name="gsm8k", title="Not GSM8K", source="a package", licence="MIT", metric="numeric", task={})]
+WORDS = "no benchmark"
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offer: Offer) -> Offer:
+    """A function that installs a distribution with entry points, as pip leaves it."""
+
+    def write(**points: str) -> None:
+        about = tmp_path / "site" / "tiny_sums-1.0.dist-info"
+        about.mkdir(parents=True)
+        (tmp_path / "site" / "tiny_sums.py").write_text(PACKAGE)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-sums\nVersion: 1.0\n")
+        lines = (f"{name} = tiny_sums:{what}" for name, what in points.items())
+        (about / "entry_points.txt").write_text("\n".join(["[holdfast.benchmarks]", *lines, ""]))
+        monkeypatch.syspath_prepend(os.fspath(tmp_path / "site"))
+        offer(MINE)
+
+    return write
+
+
+def test_a_benchmark_of_another_package_is_listed_and_runs(tmp_path: Path, install: Offer, server: ModelServer) -> None:
+    install(tiny="SUMS", taken="TAKEN")
+    assert "tiny" in call("benchmarks", cwd=tmp_path).out.split()
+    assert "Tiny sums" in call("benchmarks", "show", "tiny", cwd=tmp_path).out
+    assert "Not GSM8K" not in call("benchmarks", "show", "gsm8k", cwd=tmp_path).out  # Holdfast's own wins
+    done = run(tmp_path, server, "tiny", "--id", "x")
+    assert done.code == 0, done.err
+    assert all(prompt.startswith("Add: ") for prompt in prompts(server))
+
+
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [
+        ("WORDS", "the entry point 'tiny' (tiny_sums:WORDS) is neither a Benchmark nor a list of them"),
+        ("GONE", "the benchmark 'tiny' (tiny_sums:GONE) cannot be loaded"),
+    ],
+)
+def test_an_entry_point_that_offers_something_else_is_named(
+    tmp_path: Path, install: Offer, what: str, problem: str
+) -> None:
+    install(tiny=what)
+    done = call("benchmarks", cwd=tmp_path)
+    assert (done.code, problem in done.err) == (2, True), done.err

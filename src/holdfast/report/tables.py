@@ -311,6 +311,7 @@ def reading_lines(cells: Sequence[CellReport], *, advise: bool = True) -> Iterat
         yield from wrong_lines([cell])
         yield from left_out_lines([cell])
         yield from macro_lines([cell])
+        yield from grade_lines([cell])
         yield from (f"{cell.task}/{cell.model}: {each}" for each in cell.agreement)
         yield from group_lines([cell])
     unknown = dict.fromkeys(
@@ -372,6 +373,24 @@ def macro_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 elif macro.summary.standard_error is None:
                     few = f"a {macro.column} has one independent sample only"
                     yield f"{name}: the macro mean has no standard error, because {few}"
+
+
+def grade_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """For grades as in SimpleQA: shares of correct answers, and their F1."""
+    for cell in cells:
+        for scorer in cell.scorers:
+            labels = dict(scorer.labels)
+            right, wrong = labels.pop("correct", 0), labels.pop("incorrect", 0) + labels.pop("wrong", 0)
+            others = labels.pop("not_attempted", 0)
+            if labels or not right or not (wrong or others):
+                continue
+            from holdfast.stats import graded_f1  # late: scipy is slow to import
+
+            found = graded_f1(right, wrong, others)
+            shares = f"{100 * right / found.n:.1f}% of all answers are correct, {100 * right / (right + wrong):.1f}% of"
+            interval = f"95%: {format_number(found.low)} to {format_number(found.high)}"
+            f1 = f"F1 {format_number(found.mean)} ({interval}, bootstrap over answers)"
+            yield f"{cell.task}/{cell.model}: {scorer.scorer}: {shares} those attempted; {f1}"
 
 
 def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:

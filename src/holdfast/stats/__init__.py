@@ -53,7 +53,7 @@ from holdfast.stats.scales import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale, parse
 from holdfast.stats.values import Pairs, pair_up, quantile
 
 if TYPE_CHECKING:
-    from holdfast.stats.bootstrap_intervals import bootstrap
+    from holdfast.stats.bootstrap_intervals import bootstrap, graded_f1
     from holdfast.stats.bradley_terry import Strength, Strengths, fit_strengths
     from holdfast.stats.duels import DuelStrength, DuelStrengths, connected_games, duel_strengths
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
@@ -63,7 +63,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
-            "bootstrap_intervals": "bootstrap",
+            "bootstrap_intervals": "bootstrap graded_f1",
             "bradley_terry": "Strength Strengths fit_strengths",
             "duels": "DuelStrength DuelStrengths connected_games duel_strengths",
             "paired_tests": "PairedTest mcnemar_test permutation_test wilcoxon_test",
@@ -104,6 +104,7 @@ __all__ = [
     "detectable_effect",
     "duel_strengths",
     "fit_strengths",
+    "graded_f1",
     "holm",
     "krippendorff_alpha",
     "macro_mean",

@@ -50,6 +50,26 @@ def bootstrap(
     return Summary(len(values), units.mean, float(means.std(ddof=1)), float(low), float(high))
 
 
+def graded_f1(correct: int, incorrect: int, others: int, seed: int = 0, confidence: float = LEVEL) -> Summary:
+    """The harmonic mean of two shares of correct answers: of all, and of those attempted (SimpleQA). `others`: answers
+    that were not attempted. Answers are resampled one by one: with equal answers of three kinds, a resample is a draw
+    from a multinomial distribution.
+    """
+    count = correct + incorrect + others
+    if count == 0:
+        return Summary(0)
+    # 2 / (1/p + 1/q) with p = correct / count and q = correct / attempted
+    value = 2 * correct / (count + correct + incorrect)
+    if max(correct, incorrect, others) == count:
+        return Summary(count, value)
+    drawn = np.random.default_rng(seed).multinomial(
+        count, np.array([correct, incorrect, others]) / count, size=RESAMPLES
+    )
+    values = 2 * drawn[:, 0] / (count + drawn[:, 0] + drawn[:, 1])
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Summary(count, value, float(values.std(ddof=1)), float(low), float(high))
+
+
 def resampled_means(units: Units, resamples: int, seed: int) -> Floats:
     """If many groups are equal (right or wrong), it draws how often each kind occurs: same distribution, much
     faster.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats import Summary, bootstrap, paired_difference
+from holdfast.stats import Summary, bootstrap, graded_f1, paired_difference
 from holdfast.stats import bootstrap_intervals as module
 from holdfast.stats.units import units_of
 
@@ -134,3 +134,27 @@ def test_the_interval_holds_the_truth_95_times_in_100(method: module.Method, dra
     """Between 0.925 and 0.96 at 60 groups, within binomial bounds for 4,000 draws: a bootstrap is a little narrow."""
     held = coverage(method, 4000, 2000, draw)
     assert scipy_stats.binom.ppf(1e-4, 4000, 0.925) <= held <= scipy_stats.binom.ppf(1 - 1e-4, 4000, 0.96)
+
+
+def test_f1_of_grades_is_the_harmonic_mean_of_both_shares() -> None:
+    found = graded_f1(60, 20, 20)
+    assert found.mean == pytest.approx(2 / (1 / 0.6 + 1 / 0.75))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0.6667 < found.high
+    assert graded_f1(5, 0, 0) == Summary(5, 1.0)
+    assert graded_f1(0, 0, 0) == Summary(0)
+
+
+def test_intervals_of_f1_cover_the_truth() -> None:
+    """Seeded; 0.95 is nominal, and 400 draws have a standard error of 0.011."""
+    random = np.random.default_rng(5)
+    truth = 2 * 0.5 / (1 + 0.8)
+    covered = 0
+    for _ in range(400):
+        drawn = random.multinomial(200, [0.5, 0.3, 0.2])
+        found = graded_f1(*map(int, drawn))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= truth <= found.high
+    assert 0.92 <= covered / 400 <= 0.98

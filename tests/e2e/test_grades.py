@@ -1,0 +1,20 @@
+"""Grades as in SimpleQA: the report has the shares of correct answers and their F1."""
+
+from pathlib import Path
+
+from tests.e2e.commands import call, write_rows
+
+
+def test_a_report_of_grades_has_shares_and_f1(tmp_path: Path) -> None:
+    grades = ["correct"] * 6 + ["incorrect"] * 2 + ["not_attempted"] * 2
+    write_rows(tmp_path / "rows.jsonl", [{"id": f"s{i}", "question": each} for i, each in enumerate(grades)])
+    (tmp_path / "mine.py").write_text(
+        'from holdfast import scorer\n\n@scorer(scale="label")\ndef graded(sample, answer):\n'
+        '    return sample.row["question"]\n'
+    )
+    spec = "models: [{name: m, provider: mock}]\ntasks: [{name: t, dataset: {path: rows.jsonl}, scorers: ['mine:graded']}]\n"
+    (tmp_path / "eval.yaml").write_text(spec)
+    assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 0
+    for format in ("table", "markdown"):
+        text = " ".join(call("report", "x", "--format", format, cwd=tmp_path).out.split())
+        assert "60.0% of all answers are correct, 75.0% of those attempted; F1 0.6667 (95%: 0." in text

@@ -12,8 +12,8 @@ def test_a_report_of_grades_has_shares_and_f1(tmp_path: Path) -> None:
         'from holdfast import scorer\n\n@scorer(scale="label")\ndef graded(sample, answer):\n'
         '    return sample.row["question"]\n'
     )
-    spec = "models: [{name: m, provider: mock}]\ntasks: [{name: t, dataset: {path: rows.jsonl}, scorers: ['mine:graded']}]\n"
-    (tmp_path / "eval.yaml").write_text(spec)
+    task = "{name: t, dataset: {path: rows.jsonl}, scorers: ['mine:graded']}"
+    (tmp_path / "eval.yaml").write_text(f"models: [{{name: m, provider: mock}}]\ntasks: [{task}]\n")
     assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 0
     for format in ("table", "markdown"):
         text = " ".join(call("report", "x", "--format", format, cwd=tmp_path).out.split())

@@ -6,6 +6,7 @@ CORE := $(VENV)/.core
 # Most tests wait for processes and servers of their own: so four workers keep two cores busy.
 WORKERS ?= 4
 READY := $(VENV)/.ready
+PEERS := $(VENV)/.peers
 # The tests start thousands of processes: each compiles all modules again unless they are cached, also where the
 # environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
@@ -42,7 +43,7 @@ docs: setup  ## the reference pages, made from the source, then all of docs as a
 screenshots: setup system  ## the pictures of the viewer in docs/images
 	$(BIN)/python tools/screenshots.py
 
-setup: $(READY)
+setup: $(READY) $(PEERS)
 
 $(CORE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +57,14 @@ $(READY): requirements-dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $(CORE) $@
 
+# Tools whose benchmarks tests compare with ours: without their dependencies, in a folder that no program imports from.
+# Without a network their tests are skipped, and the next `make` tries again.
+$(PEERS): requirements-peers.txt | $(READY)
+	rm -rf $(VENV)/peers
+	$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps --no-compile --require-hashes \
+		--target $(VENV)/peers -r requirements-peers.txt && touch $@ \
+		|| echo "lm-eval and inspect_evals could not be installed: tests that compare benchmarks with them are skipped"
+
 lock:  ## resolve the dependencies again and write requirements-dev.txt, with hashes for all platforms
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
@@ -65,7 +74,8 @@ lock:  ## resolve the dependencies again and write requirements-dev.txt, with ha
 audit:  ## look up every locked package in the public list of known vulnerabilities; fails if one cannot be looked up
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements-dev.txt
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+		-r requirements-dev.txt -r requirements-peers.txt
 
 system:
 	@tools/system-packages strace chromium

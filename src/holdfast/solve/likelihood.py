@@ -64,16 +64,18 @@ async def choice_likelihood(
     ]
     scored = await together(ctx.likelihood(each.context, each.continuation) for each in made)
     best = max(range(len(made)), key=lambda index: scored[index].logprob)
+    # A space is the delimiter if there is no other one. Otherwise it belongs to the choice, as in lm-eval.
+    own = [each.text if delimiter else each.text.removeprefix(" ") for each in made]
     details = [
         {
             "text": each.text,
             "label": each.label,
             "logprob": score.logprob,
             "tokens": score.tokens,
-            "characters": len(each.text.removeprefix(" ")),
-            "bytes": len(each.text.removeprefix(" ").encode()),
+            "characters": len(text),
+            "bytes": len(text.encode()),
         }
-        for each, score in zip(made, scored, strict=True)
+        for each, text, score in zip(made, own, scored, strict=True)
     ]
     label = made[best].label
     message: Message = {"role": "assistant", "content": label, "likelihood": {"best": best, "choices": details}}

@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.models import Likelihood
 from holdfast.plan import all_benchmarks, expand_benchmarks, prepare
 from holdfast.records import Answer, Message, Sample
 from holdfast.score import resolve
 from holdfast.score.results import score_answer
-from holdfast.solve import resolve_solver
 from holdfast.spec import Spec, build_spec
 from holdfast.testing import Behaviour, FakeHub
 from tests.e2e.benchmarks.cases import CANARY, all_cases
-from tests.e2e.benchmarks.lm_eval_requests import REQUESTS
 from tests.servers import serve_model
 
 NAMES = sorted(all_benchmarks())
@@ -120,32 +117,3 @@ def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
     mean = float(set(found.labels) == {"correct"}) if found.labels else found.summary.mean
     assert mean is not None
     assert mean == 1.0 if cases else 0 <= mean <= 1
-
-
-class Recorder:
-    """Records what a solver sends, instead of a context with a model."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        self.messages = messages
-        self.sent: list[tuple[str, str]] = []
-
-    async def likelihood(self, context: str, continuation: str) -> Likelihood:
-        self.sent.append((context, continuation))
-        return Likelihood(-1.0, 1)
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_likelihood_requests_are_those_of_lm_eval(name: str, hub: FakeHub) -> None:
-    id, context, continuations = REQUESTS[name]
-    ((sample, messages),) = (each for each in samples_of(name) if each[0].id == id)
-    recorder: Any = Recorder(messages)
-    asyncio.run(resolve_solver(spec_of(name).tasks[0].solver, "").solve(sample, recorder))
-    contexts = [context] * len(continuations) if isinstance(context, str) else context
-    every = continuations * (len(contexts) // len(continuations))
-    # sorted, because the order of the choices changes no request
-    assert sorted(recorder.sent) == sorted(zip(contexts, every, strict=True))
-
-
-def test_variants_that_claim_to_be_comparable_with_lm_eval_have_expected_requests() -> None:
-    claimed = {name for name in NAMES if ":likelihood" in name and "lm-eval" in all_benchmarks()[name].comparable}
-    assert claimed <= REQUESTS.keys()

@@ -52,6 +52,12 @@ def test_drop_reads_all_validated_answers_as_a_list_and_as_a_mapping_of_lists() 
     assert drop(answer=NUMBER, validated_answers=None) == drop(answer=NUMBER) == [["12.5"]]
 
 
+def test_drop_gives_the_two_rows_with_the_same_id_different_ids() -> None:
+    row = {"query_id": "28553293-d719-441b-8f00-ce3dc6df5398", "passage": "p", "answer": NUMBER}
+    ids = [convert("drop", {**row, "question": f"How many{end}"})["id"] for end in "?/"]
+    assert ids == [row["query_id"], f"{row['query_id']}-2"]
+
+
 def test_drop_reads_the_layout_of_ucinlp() -> None:
     assert drop(answers_spans={"spans": ["2", "3", "2"], "types": ["number"] * 3}) == [["2"], ["3"]]
     assert drop(answers_spans={"spans": ["Ann", "Bo", "Ann"], "types": ["span"] * 3}) == [["Ann", "Bo"]]

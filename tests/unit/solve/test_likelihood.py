@@ -87,10 +87,14 @@ def test_white_space_at_the_end_of_the_prompt_belongs_to_the_continuation() -> N
     assert asked == [("Answer:", " x"), ("Answer:", " y")]
 
 
-def test_a_leading_space_of_a_choice_is_not_counted() -> None:
+def test_a_leading_space_is_counted_unless_it_is_the_delimiter() -> None:
+    """lm-eval counts it, as in HellaSwag, where a mark in brackets was removed."""
     answer, asked = solve({"choices": [" é", "y"]}, {"delimiter": ""})
     assert asked[0] == (PROMPT, " é")
     assert (details(answer)[0]["characters"], details(answer)[0]["bytes"]) == (1, 2)
+    answer, asked = solve({"choices": [" é", "y"]}, {})
+    assert asked[0] == (PROMPT, "  é")
+    assert (details(answer)[0]["characters"], details(answer)[0]["bytes"]) == (2, 3)
 
 
 def test_with_a_context_per_choice_the_text_after_the_mark_is_scored() -> None:

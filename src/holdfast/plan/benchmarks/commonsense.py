@@ -239,8 +239,6 @@ BENCHMARKS = [
         "{question}",
         scorers=("acc_norm", "acc"),
         comparable=_same_as("hellaswag version 1"),
-        differs="acc_norm does not count a space at the beginning of an ending, which lm-eval counts where a mark in "
-        "brackets was removed. acc is equal.",
     ),
     _WINOGRANDE,
     rank_choices(_WINOGRANDE, "{ranked}", mark=_BLANK, comparable=_same_as("winogrande version 1")),

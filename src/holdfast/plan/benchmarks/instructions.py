@@ -54,6 +54,7 @@ _IFEVAL = Benchmark(
     convert=_ifeval,
     needs=("the package langdetect",),
     task={"dataset": _DATA, "prompt": "{prompt}", "scorers": _scorers(), "counts": NOTHING_FLATTERS},
+    comparable="lm-eval 0.4.13, task ifeval version 4",
     differs=f"The prompts are sent as they are. {_DIFFERS}",
     unverified=("the licence",),
 )
@@ -64,6 +65,7 @@ _NO_LANGUAGE = msgspec.structs.replace(
     samples=None,
     convert=_without_language,
     needs=(),
+    comparable="",
     task={**_IFEVAL.task, "scorers": _scorers(skip_language=True)},
     differs=f"Prompts that need the detection of a language are left out, so langdetect is not needed. {_DIFFERS}",
 )

@@ -35,13 +35,13 @@ def acc(sample: Sample, answer: Answer) -> Score:
 
 @scorer
 def acc_norm(sample: Sample, answer: Answer) -> Score:
-    """Like `acc`, with each sum divided by the number of characters of the choice, without its leading space."""
+    """Like `acc`, with each sum divided by the number of characters of the choice, without the delimiter before it."""
     return _score(sample, answer, lambda choice: choice.logprob / choice.characters)
 
 
 @scorer
 def acc_bytes(sample: Sample, answer: Answer) -> Score:
-    """Like `acc`, with each sum divided by the number of bytes of the choice in UTF-8, without its leading space."""
+    """Like `acc`, with each sum divided by the number of bytes of the choice in UTF-8, without the delimiter."""
     return _score(sample, answer, lambda choice: choice.logprob / choice.bytes)
 
 

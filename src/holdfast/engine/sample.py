@@ -417,4 +417,6 @@ async def _in_time(solving: Awaitable[T], ctx: Context, seconds: float) -> T:
 
 
 def _attempt_in(scope: str) -> int:
-    return int(scope.split("/")[1])
+    """The attempt of a scope such as `solve/2`; 0 if it has none: anyone can forge a record."""
+    number = scope.partition("/")[2].partition("/")[0]
+    return int(number) if number.isdecimal() and len(number) < 10 else 0

@@ -117,7 +117,8 @@ def _read(task: Task, fewshot: Fewshot, keep: Keep) -> Iterator[Sample]:
         source = source_of(msgspec.structs.replace(same, split=fewshot.split))
     else:
         source = source_of(Dataset(path=fewshot.path))
-    assert source is not None
+    if source is None:  # the loader refuses this; a stored spec may have been forged
+        raise DataError(f"the examples of {task.name}", "name either `path` or `split`")
     rows: RowStream = converted(source, dataset.convert)
     if dataset.files:
         folder = os.path.dirname(fewshot.path)

@@ -98,12 +98,14 @@ _TWICE = "28553293-d719-441b-8f00-ce3dc6df5398"
 """Two rows of EleutherAI/drop have this id. Their questions differ only in the last character: `?` and `/`."""
 
 
-def _drop(row: Row) -> Row:
-    """Two layouts: `answer` and `validated_answers` of EleutherAI/drop; `answers_spans` of ucinlp/drop."""
+def _drop(row: Row) -> Row | None:
+    """Two layouts: `answer` and `validated_answers` of EleutherAI/drop; `answers_spans` of ucinlp/drop. A question
+    without any answer is left out.
+    """
     found = list(_annotated(row) if "answer" in row else _labelled(row["answers_spans"]))
     target = [spans for index, spans in enumerate(found) if spans and spans not in found[:index]]
     if not target:
-        raise ValueError("the question has no answer")
+        return None
     return {
         "id": f"{_TWICE}-2" if row["query_id"] == _TWICE and "?" not in row["question"] else row["query_id"],
         "passage": row["passage"],

@@ -33,8 +33,8 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def is_benchmark_name(name: str) -> bool:
-    """Whether a name on the command line means a benchmark: a file has a slash or the suffix of a spec."""
-    return "/" not in name and not name.lower().endswith(_SUFFIXES)
+    """Whether a name on the command line means a benchmark: a file has a slash or a suffix."""
+    return "/" not in name and "." not in name
 
 
 def _own() -> Mapping[str, Benchmark]:
@@ -64,7 +64,8 @@ def find_benchmark(name: str, place: str = "") -> Benchmark:
         where = f"{place}: " if place else ""
         near = difflib.get_close_matches(name, all_benchmarks(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`holdfast benchmarks` lists them"
-        file = f"; to run the file, write ./{name}" if os.path.isfile(name) else ""
+        files = [f"./{name}", *(f"{name}{suffix}" for suffix in _SUFFIXES)]
+        file = next((f"; to run the file, write {each}" for each in files if os.path.isfile(each)), "")
         raise SpecError(f"{where}there is no benchmark {name!r}; {hint}{file}")
     return found
 

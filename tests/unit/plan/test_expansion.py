@@ -7,7 +7,14 @@ import msgspec
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.plan.benchmarks import Benchmark, adopt_benchmarks, expand_benchmarks, mark_changes, science
+from holdfast.plan.benchmarks import (
+    Benchmark,
+    adopt_benchmarks,
+    changed_fields,
+    expand_benchmarks,
+    mark_changes,
+    science,
+)
 from holdfast.plan.benchmarks.registry import all_benchmarks, find_conversion, is_benchmark_name
 from holdfast.spec import Spec, build_spec
 
@@ -160,3 +167,12 @@ def test_tasks_of_the_same_version_and_other_benchmarks_are_left_alone() -> None
     stored = spec_of("mine", {"benchmark": "mine", "name": "b", "prompt": "old"})
     given = spec_of("mine", {"benchmark": "mine:whole", "name": "b", "prompt": "new"})
     assert adopt_benchmarks(given, stored) is given
+
+
+def test_the_commit_of_a_branch_is_no_change() -> None:
+    """A run stores `main@COMMIT` for a benchmark without a fixed revision."""
+    (task,) = spec_of("mine").tasks
+    commit = "0" * 40
+    for revision, changed in ((f"main@{commit}", []), (f"v2@{commit}", ["dataset.revision"])):
+        dataset = msgspec.structs.replace(task.dataset, revision=revision)
+        assert changed_fields(msgspec.structs.replace(task, dataset=dataset), MINE) == changed

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.datasets import is_same_revision
 from holdfast.errors import SpecError
 from holdfast.plan.benchmarks.card import Benchmark, task_fields
 from holdfast.plan.benchmarks.registry import all_benchmarks, find_benchmark
@@ -78,14 +79,12 @@ def changed_fields(task: Task, benchmark: Benchmark) -> list[str]:
     """Return the fields of a task that differ from its benchmark."""
     fields = task_fields(benchmark, {})
     expand_dataset(fields)
-    own = msgspec.to_builtins(msgspec.convert(fields, Task, strict=False))
-    given = msgspec.to_builtins(task)
-    names = {**_leaves(own), **_leaves(given)}
-    return [
-        name
-        for name in names
-        if name.partition(".")[0] not in _NOT_COMPARED and _leaves(own).get(name) != _leaves(given).get(name)
-    ]
+    original = msgspec.convert(fields, Task, strict=False)
+    own, given = (_leaves(msgspec.to_builtins(each)) for each in (original, task))
+    if is_same_revision(original.dataset.revision, task.dataset.revision):  # a run stores the commit of a branch
+        given["dataset.revision"] = own["dataset.revision"]
+    names = {**own, **given}
+    return [name for name in names if name.partition(".")[0] not in _NOT_COMPARED and own.get(name) != given.get(name)]
 
 
 def _leaves(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ QUESTION, TARGET, REPLY = "quokkaquestion", "zebratarget", "narwhalreply"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run with a restricted task, which has wrong and failed answers, and an open one."""
-    rows = [{"id": f"s{i}", "question": f"{QUESTION} {i}", "answer": TARGET} for i in range(4)]
+    rows = [{"id": f"s{i}", "question": f"{QUESTION} {i}", "answer": ["yes", TARGET]} for i in range(4)]
     write_rows(tmp_path / "secret.jsonl", rows)
     write_rows(tmp_path / "open.jsonl", [{"id": "o1", "question": "openquestion", "answer": "8"}])
     (tmp_path / "mine.py").write_text(
@@ -24,7 +24,9 @@ def folder(tmp_path: Path) -> Path:
     )
     (tmp_path / "eval.yaml").write_text(
         f"""
-models: [{{name: parrot, provider: mock, options: {{reply: "{REPLY}"}}}}]
+models:
+  - {{name: parrot, provider: mock, options: {{reply: "{REPLY}"}}}}
+  - {{name: other, provider: mock, options: {{reply: "yes"}}}}
 tasks:
   - name: secret
     share: no-text

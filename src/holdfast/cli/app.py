@@ -148,7 +148,8 @@ def _folders(path: str) -> list["os.DirEntry[str]"]:
 
 Specs = Annotated[list[str], typer.Argument(metavar="SPEC", help="The spec, a YAML file; or several.")]
 OptionalSpecs = Annotated[
-    list[str] | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file; or several, run in turn.")
+    list[str] | None,
+    typer.Argument(metavar="SPEC", help="A spec, a YAML file, or several; or benchmarks, such as gsm8k."),
 ]
 RunName = Annotated[
     str,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Benchmark,
         adopt_benchmarks,
         all_benchmarks,
+        broken_packages,
         expand_benchmarks,
         find_benchmark,
         is_benchmark_name,
@@ -63,8 +64,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "benchmarks": (
-                "JUDGE Benchmark adopt_benchmarks all_benchmarks expand_benchmarks find_benchmark is_benchmark_name "
-                "mark_changes task_fields"
+                "JUDGE Benchmark adopt_benchmarks all_benchmarks broken_packages expand_benchmarks find_benchmark "
+                "is_benchmark_name mark_changes task_fields"
             ),
             "differences": "changed_inputs changed_rows",
             "draft": "PlanDraft draft_plan write_plan",
@@ -102,6 +103,7 @@ __all__ = [
     "WrittenPlan",
     "adopt_benchmarks",
     "all_benchmarks",
+    "broken_packages",
     "changed_inputs",
     "changed_rows",
     "check_blobs",

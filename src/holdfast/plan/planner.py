@@ -113,6 +113,18 @@ class PreparedTask(msgspec.Struct, frozen=True):
         assert self.source is not None  # `prepare` refuses a task without data
         return converted(self.source, self.task.dataset.convert)
 
+    def check_subset(self, place: str) -> None:
+        """SpecError for a part of a benchmark that the data does not have. Reads all rows."""
+        origin = self.task.benchmark
+        if origin is None or not origin.by or isinstance(self.rows, StoredRows):
+            return
+        known = {str(row.get(origin.by)) for _, row in self._open()}
+        for name in origin.subset:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
+                raise SpecError(f"{place}.subset: no row has the {origin.by} {name!r}; {hint}")
+
     def _file_columns(self, where: str, store: BlobStore | None) -> FileColumns | None:
         dataset = self.task.dataset
         if not dataset.files:
@@ -289,6 +301,7 @@ def _checked_samples(spec: Spec, work: PreparedTask, place: str, missing: set[st
     """Yield the selected samples of a task, and remove their ids from `missing`."""
     sample = None
     try:
+        work.check_subset(place)
         for sample in work.samples(spec):
             _check_prompt(work, sample, place)
             missing.discard(sample.id)

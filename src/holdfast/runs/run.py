@@ -304,11 +304,16 @@ class Run(RunActions):
     def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:
         """What a few keys were asked, by ordinal: fast also in a long plan. Otherwise as `questions`."""
         story = self._index.story
-        return QuestionReader(self.place.folder, story.spec).at(story.cells, ordinals)
+        return QuestionReader(self.place.folder, story.spec).at(story.cells, self._shown(ordinals))
+
+    def _shown(self, ordinals: Collection[int]) -> Collection[int]:
+        """Those keys whose texts are not withheld."""
+        hidden = [cell for cell in self._index.story.cells if cell.task in self.withheld_tasks]
+        return [o for o in ordinals if not any(cell.first <= o < cell.first + cell.count for cell in hidden)]
 
     def answer_texts(self, ordinals: Collection[int]) -> dict[int, str]:
         """The texts of a few answers, by ordinal; without keys that are not finished."""
-        return {o: text for o in sorted(ordinals) if (text := self._text_at(o)) is not None}
+        return {o: text for o in sorted(self._shown(ordinals)) if (text := self._text_at(o)) is not None}
 
     def _text_at(self, o: int) -> str | None:
         if self._reader is None:

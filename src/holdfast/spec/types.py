@@ -426,6 +426,10 @@ class BenchmarkOrigin(_Part, frozen=True, kw_only=True):
 
     name: Annotated[Name, THROUGHPUT, described("Name of the benchmark, with its variant.")]
     version: Annotated[Positive, THROUGHPUT, described("Version of the benchmark.")] = 1
+    subset: Annotated[
+        list[str], THROUGHPUT, described("Values of the column `by` that were selected; each must occur in the data.")
+    ] = field(default_factory=list)
+    by: Annotated[str, THROUGHPUT, described("Column that `subset` is about; empty: none.")] = ""
     changed: Annotated[
         list[str], THROUGHPUT, described("Fields of the task that differ from the benchmark; filled in automatically.")
     ] = field(default_factory=list)

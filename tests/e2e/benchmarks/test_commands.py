@@ -349,4 +349,15 @@ def test_an_entry_point_that_offers_something_else_is_named(
 ) -> None:
     install(tiny=what)
     done = call("benchmarks", cwd=tmp_path)
+    assert (done.code, problem in done.err, "gsm8k" in done.out) == (0, True, True), done.err
+    done = call("run", "tiny", "--model", "mock", cwd=tmp_path)
     assert (done.code, problem in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("subset", [["anatomy", "astronmy"], "astronmy"])
+def test_a_misspelt_subset_is_refused(tmp_path: Path, subset: Any, hub: FakeHub) -> None:
+    tasks = [{"benchmark": "mmlu", "subset": subset}]
+    spec = {"models": [{"name": "m", "provider": "mock"}], "tasks": tasks}
+    (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec))
+    done = call("run", "eval.yaml", cwd=tmp_path)
+    assert (done.code, "tasks[0].subset: no row has the subject 'astronmy'" in done.err) == (2, True), done.err

@@ -176,3 +176,9 @@ def test_the_commit_of_a_branch_is_no_change() -> None:
     for revision, changed in ((f"main@{commit}", []), (f"v2@{commit}", ["dataset.revision"])):
         dataset = msgspec.structs.replace(task.dataset, revision=revision)
         assert changed_fields(msgspec.structs.replace(task, dataset=dataset), MINE) == changed
+
+
+def test_a_subset_is_stored_so_that_planning_can_check_it() -> None:
+    (task,) = spec_of({"benchmark": "mine", "subset": ["a", "b"]}).tasks
+    assert task.benchmark is not None
+    assert (task.benchmark.subset, task.benchmark.by) == (["a", "b"], "topic")

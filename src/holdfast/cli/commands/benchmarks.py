@@ -8,13 +8,14 @@ import msgspec
 import xxhash
 import yaml
 
-from holdfast.cli.output import print_json, print_line, print_sentence, print_table
+from holdfast.cli.output import print_json, print_line, print_sentence, print_table, warn
 from holdfast.cli.progress import spinner
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.plan import (
     JUDGE,
     Benchmark,
     all_benchmarks,
+    broken_packages,
     expand_benchmarks,
     find_benchmark,
     pin_revisions,
@@ -54,6 +55,8 @@ def print_benchmarks(as_json: bool) -> None:
     if as_json:
         print_json([_as_json(each) for each in every])
         return
+    for problem in broken_packages().values():
+        warn(problem)
     names = ["name", "samples", "result", "licence", "needs"]
     rows = [
         [each.name, f"{each.samples:,}" if each.samples else "?", each.metric, each.licence, ", ".join(each.needs)]

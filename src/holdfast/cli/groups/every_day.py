@@ -43,18 +43,19 @@ def run(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."
+            metavar="NAME",
+            help="Only the model with this name; without a spec, or for a benchmark: PROVIDER/MODEL. Repeatable.",
         ),
     ] = None,
     data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
     prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
-    system: Annotated[str, typer.Option(help="Without SPEC: the system message.")] = "",
+    system: Annotated[str, typer.Option(help="Without a spec, or for a benchmark: the system message.")] = "",
     scorer: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.")
     ] = None,
-    base_url: Annotated[str, typer.Option(help="Without SPEC: the base URL of the models' server.")] = "",
+    base_url: Annotated[str, typer.Option(help="… the base URL of the models' server.")] = "",
     param: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Without SPEC: a request parameter. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="… a request parameter. Repeatable.")
     ] = None,
     input_column: Annotated[str, typer.Option("--input", help="Without SPEC: the column of the question.")] = "",
     target_column: Annotated[str, typer.Option("--target", help="Without SPEC: the column of the answer.")] = "",
@@ -65,6 +66,9 @@ def run(
     """Start an evaluation, or continue one (--id).
 
     Progress is on standard error: a bar with the time left, scores and cost on a terminal, plain lines elsewhere.
+
+    A benchmark: holdfast run gsm8k --model openai/gpt-x --limit 50. Several benchmarks are tasks of one run;
+    `holdfast benchmarks` lists them.
 
     --limit, --sample, --task and --model run a part of the spec; `holdfast extend` adds the rest later. Without a SPEC:
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric

@@ -2,7 +2,13 @@
 
 from holdfast.plan.benchmarks.card import JUDGE, NOTHING_FLATTERS, Benchmark, task_fields
 from holdfast.plan.benchmarks.expansion import adopt_benchmarks, changed_fields, expand_benchmarks, mark_changes
-from holdfast.plan.benchmarks.registry import all_benchmarks, find_benchmark, find_conversion, is_benchmark_name
+from holdfast.plan.benchmarks.registry import (
+    all_benchmarks,
+    broken_packages,
+    find_benchmark,
+    find_conversion,
+    is_benchmark_name,
+)
 
 __all__ = [
     "JUDGE",
@@ -10,6 +16,7 @@ __all__ = [
     "Benchmark",
     "adopt_benchmarks",
     "all_benchmarks",
+    "broken_packages",
     "changed_fields",
     "expand_benchmarks",
     "find_benchmark",

@@ -56,6 +56,7 @@ def _select_subset(fields: dict[str, Any], benchmark: Benchmark, subset: Any, pl
                 raise SpecError(f"{place}.subset: there is no {name!r}; there are: {', '.join(known)}")
         dataset["config"] = names
         return
+    fields["benchmark"] |= {"subset": names, "by": benchmark.subset}
     condition = f"{benchmark.subset} in {names!r}"
     dataset["where"] = f"({dataset['where']}) and {condition}" if dataset.get("where") else condition
 

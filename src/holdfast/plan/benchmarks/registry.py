@@ -49,12 +49,26 @@ def is_own(benchmark: Benchmark) -> bool:
 
 @functools.cache
 def all_benchmarks() -> Mapping[str, Benchmark]:
-    """Every benchmark by its name, sorted. SpecError if a package offers something else."""
+    """Every benchmark by its name, sorted. Without those of packages that cannot be loaded."""
     found = dict(_own())
     for point in importlib.metadata.entry_points(group=GROUP):
-        offered = _load(point)
+        try:
+            offered = _load(point)
+        except SpecError:
+            continue  # one broken package must not take all benchmarks away; `broken_packages` names it
         found |= {each.name: each for each in offered if each.name not in found}
     return dict(sorted(found.items()))
+
+
+def broken_packages() -> dict[str, str]:
+    """What is wrong with packages that offer benchmarks, by the name of the entry point."""
+    found = {}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        try:
+            _load(point)
+        except SpecError as error:
+            found[point.name] = str(error)
+    return found
 
 
 def find_benchmark(name: str, place: str = "") -> Benchmark:
@@ -62,6 +76,8 @@ def find_benchmark(name: str, place: str = "") -> Benchmark:
     found = all_benchmarks().get(name)
     if found is None:
         where = f"{place}: " if place else ""
+        if name in broken_packages():
+            raise SpecError(f"{where}{broken_packages()[name]}")
         near = difflib.get_close_matches(name, all_benchmarks(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`holdfast benchmarks` lists them"
         files = [f"./{name}", *(f"{name}{suffix}" for suffix in _SUFFIXES)]

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from holdfast.testing import FakeHub
 from tests.e2e.benchmarks.cases import serve_all
 from tests.e2e.commands import Done, call, environment, exported, shown
+from tests.hubs import fake_hub
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCED = re.compile(r"(?:^`([^`\s]+)`\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -113,15 +113,13 @@ def test_every_page_with_something_to_run_is_followed() -> None:
 
 
 @pytest.fixture
-def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """The data of benchmarks, for the page about them."""
     if "run-a-benchmark" not in request.node.name:
         yield
         return
-    with FakeHub() as made:
+    with fake_hub(tmp_path / "hf") as made:
         serve_all(made)
-        for name, value in made.environment(tmp_path / "hf").items():
-            monkeypatch.setenv(name, value)
         yield
 
 

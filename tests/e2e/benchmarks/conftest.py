@@ -1,4 +1,4 @@
-"""One fake Hub for all tests of benchmarks: `huggingface_hub` reads its address once in a process."""
+"""One fake Hub for all tests of benchmarks."""
 
 import sys
 from collections.abc import Iterator
@@ -8,14 +8,13 @@ import pytest
 
 from holdfast.testing import FakeHub
 from tests.e2e.benchmarks.cases import serve_all
+from tests.hubs import fake_hub
 
 
 @pytest.fixture(scope="package")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
-    with FakeHub() as made, pytest.MonkeyPatch.context() as patch:
+    with fake_hub(tmp_path_factory.mktemp("hf")) as made:
         serve_all(made)
-        for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
-            patch.setenv(name, value)
         yield made
 
 

@@ -37,13 +37,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lives")
     (folder / "twice.py").write_text(ASK_TWICE)
     models = [
-        {"name": name, "provider": "mock", "price": PRICE, "options": {"reply": reply, "latency_seconds": 0.15}}
+        {"name": name, "provider": "mock", "price": PRICE, "options": {"reply": reply, "latency_seconds": 0.4}}
         for name, reply in (("arith", "8"), ("other", ["16", "no idea"]))
     ]
     task = {"solver": "twice:ask_twice", "scorers": ["numeric", "exact_match"]}
     spec = write_spec(folder, ROWS, models=models, task=task, description=HOSTILE, tags=[HOSTILE])
     store = folder / "runs"
-    for limit, least in ((4, 5), (6, 15)):
+    for limit, least in ((4, 5), (6, 8)):
         command = ("run", spec, "--id", "killed", "--store", store, "--set", f"concurrency.samples={limit}")
         with start(*command, cwd=folder) as process:
             reached = wait_until(partial(has_begun_others, store / "sums" / "killed", least), process)

@@ -43,8 +43,7 @@ def run(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Only the model with this name; without a spec, or for a benchmark: PROVIDER/MODEL. Repeatable.",
+            metavar="NAME", help="Only this model; without a spec, or for a benchmark: PROVIDER/MODEL. Repeatable."
         ),
     ] = None,
     data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
@@ -67,8 +66,7 @@ def run(
 
     Progress is on standard error: a bar with the time left, scores and cost on a terminal, plain lines elsewhere.
 
-    A benchmark: holdfast run gsm8k --model openai/gpt-x --limit 50. Several benchmarks are tasks of one run;
-    `holdfast benchmarks` lists them.
+    A benchmark: holdfast run gsm8k --model openai/gpt-x --limit 50. Several benchmarks are tasks of one run.
 
     --limit, --sample, --task and --model run a part of the spec; `holdfast extend` adds the rest later. Without a SPEC:
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric

@@ -43,7 +43,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = {"solver": "twice:ask_twice", "scorers": ["numeric", "exact_match"]}
     spec = write_spec(folder, ROWS, models=models, task=task, description=HOSTILE, tags=[HOSTILE])
     store = folder / "runs"
-    for limit, least in ((4, 5), (6, 8)):
+    for limit, least in ((4, 5), (6, 15)):
         command = ("run", spec, "--id", "killed", "--store", store, "--set", f"concurrency.samples={limit}")
         with start(*command, cwd=folder) as process:
             reached = wait_until(partial(has_begun_others, store / "sums" / "killed", least), process)

@@ -120,4 +120,4 @@ def parse_run_name(text: str) -> RunRef:
     experiment, _, run_id = names.partition("/")
     if not experiment or not run_id or (at and not (at.isascii() and at.isdigit() and len(at) < 16)):
         raise NotFoundError(f"{text[:200]!r} does not name a run: write experiment/id")
-    return RunRef(unquote(experiment), unquote(run_id), uid, int(at) if at else None)
+    return RunRef(path_part(unquote(experiment)), path_part(unquote(run_id)), uid, int(at) if at else None)

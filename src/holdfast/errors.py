@@ -4,6 +4,7 @@ HoldfastError
 ├── BadNameError        a run or experiment name that cannot safely become a folder
 ├── SpecError           a spec that cannot be run as it is written; nothing was created
 ├── UsageError          a command or call that cannot be carried out as it was given
+│   └── UnreachableError  its mirror cannot be reached now
 ├── DriftError          a resume that would mix two experiments; nothing was changed
 ├── DataError           wrong data in a file or task
 ├── StoreError          a request to an object store failed, or its result is unknown
@@ -70,6 +71,10 @@ class SpecError(HoldfastError):
 
 class UsageError(HoldfastError):
     """A command or call that makes no sense, or names something that does not exist; nothing was changed."""
+
+
+class UnreachableError(UsageError):
+    """A run cannot be claimed or restored, because the object store of its mirror cannot be reached."""
 
 
 class DriftError(HoldfastError):

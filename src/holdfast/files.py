@@ -23,7 +23,7 @@ from holdfast.errors import DamagedError
 
 SHARED_VARIABLE = "HOLDFAST_SHARED"
 INNER_FOLDERS = frozenset(
-    {"journal", "journal.condensed", "quarantine", "incoming", "blobs", "control", "lease", "shards"}
+    {"journal", "journal.condensed", "quarantine", "incoming", "blobs", "control", "lease", "shards", "grants"}
 )
 """Names of the folders inside a run folder. A link of such a name is not followed."""
 NO_FOLLOW = os.O_NOFOLLOW

@@ -1,6 +1,7 @@
 """Makes the garbage collector run less often where many objects with hardly a cycle are made."""
 
 import contextlib
+import ctypes
 import gc
 from collections.abc import Iterator
 
@@ -18,3 +19,10 @@ def fewer_collections(after: int = _COLLECT_AFTER) -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def return_memory() -> None:
+    """Return freed memory to the system. glibc keeps it otherwise; other C libraries do not have this function."""
+    gc.collect()
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -410,7 +410,7 @@ def _numbered(rows: Iterable[Row], where: str, files: Sequence[str]) -> Iterator
 
 def store_row(row: Row, where: str, number: int, files: Sequence[str] = ()) -> Row:
     """The row as it will be after storing; values of `files` stay as they are. DataError names the row."""
-    kept = {name: row[name] for name in files if name in row}
+    kept = {name: row[name] for name in files if name in row} if files else {}
     try:
         stored = as_stored({**row, **dict.fromkeys(kept)} if kept else row)
     except DataError as error:

@@ -10,7 +10,7 @@
 docs/format.md describes the bytes, docs/reliability.md the promises and their tests.
 """
 
-from holdfast.journal.appender import NO_SPACE, SEGMENT_BYTES
+from holdfast.journal.appender import NO_SPACE, SEGMENT_BYTES, CopyWriter
 from holdfast.journal.blobs import BlobError, BlobStore, blob_path, blob_size, check_blob_files, read_blob, read_pieces
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, remove_if_there, write_all, write_file
 from holdfast.journal.frames import pack
@@ -33,10 +33,11 @@ from holdfast.journal.mirror.removal import (
     remove_run,
     removed_run,
 )
-from holdfast.journal.mirror.restore import Restored, fetch_file, restore, uid_of
+from holdfast.journal.mirror.requests import CONTROL, REPLY_SUFFIX, REQUEST_SUFFIX, request_name
+from holdfast.journal.mirror.restore import Restored, fetch_file, lacks, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
-from holdfast.journal.object_store import Objects, StoredObjects, is_url, open_objects, split_url
+from holdfast.journal.object_store import Objects, StoredObjects, create_own, is_url, open_objects, split_url
 from holdfast.journal.opening import OpenRequest
 from holdfast.journal.ownership.claims import (
     EXPIRY_SECONDS,
@@ -45,10 +46,12 @@ from holdfast.journal.ownership.claims import (
     epochs_in,
     greatest_epoch,
     list_leases,
+    observe_claim,
     read_beat,
     take_epoch,
     write_beat,
 )
+from holdfast.journal.ownership.claims import FOLDER as LEASES
 from holdfast.journal.ownership.lease import (
     LEASE,
     OWNER,
@@ -67,15 +70,19 @@ from holdfast.journal.ownership.lease import (
     write_lease,
 )
 from holdfast.journal.ownership.lock import LOCK_NAMES, NO_FLOCK, Lock, lock_owner
-from holdfast.journal.ownership.terms import is_term_held
+from holdfast.journal.ownership.terms import EXPIRY_VARIABLE, expiry_from_environment, is_term_held, observe_term
 from holdfast.journal.paths import (
+    GRANTS,
+    SHARDS,
     find_links,
     folder_name,
+    is_shard_folder,
     journal_folder,
     parse_segment_name,
     quarantine_folder,
     run_folder,
     segment_path,
+    shard_folder,
 )
 from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, Loss, bounded, count_lost, unrecorded
 from holdfast.journal.reader import Reader
@@ -83,26 +90,34 @@ from holdfast.journal.scan import SealedContent, SegmentContent, line_at, open_c
 from holdfast.journal.sealing import seal
 from holdfast.journal.segments import is_whole_file, list_chain
 from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_copy_current, write_start
-from holdfast.journal.verification import Verification, describe, describe_voids, verify
+from holdfast.journal.verification import Verification, describe, describe_voids, verify, void_entries
 from holdfast.journal.writer import MirrorOptions, Writer, WriterOptions, open_writer
 from holdfast.records import Position
 
 __all__ = [
     "BEATS",
+    "CONTROL",
     "EXPIRY_SECONDS",
+    "EXPIRY_VARIABLE",
+    "GRANTS",
     "LEASE",
+    "LEASES",
     "LOCK_NAMES",
     "NO_FLOCK",
     "NO_SPACE",
     "OS_DISK",
     "OWNER",
     "PIECES",
+    "REPLY_SUFFIX",
+    "REQUEST_SUFFIX",
     "SEGMENT_BYTES",
+    "SHARDS",
     "START",
     "START_FILE",
     "Beat",
     "BlobError",
     "BlobStore",
+    "CopyWriter",
     "Cursor",
     "Damage",
     "Disk",
@@ -140,10 +155,12 @@ __all__ = [
     "clock_time",
     "copy_start",
     "count_lost",
+    "create_own",
     "describe",
     "describe_death",
     "describe_voids",
     "epochs_in",
+    "expiry_from_environment",
     "fetch_file",
     "find_links",
     "folder_name",
@@ -152,12 +169,14 @@ __all__ = [
     "is_copy_of_records",
     "is_held_by_lease",
     "is_report_original",
+    "is_shard_folder",
     "is_start_copy_current",
     "is_term_held",
     "is_tombstone",
     "is_url",
     "is_whole_file",
     "journal_folder",
+    "lacks",
     "last_number",
     "line_at",
     "list_chain",
@@ -166,6 +185,8 @@ __all__ = [
     "make_folders",
     "make_run_folder",
     "newest_epoch",
+    "observe_claim",
+    "observe_term",
     "oom_kills",
     "open_content",
     "open_objects",
@@ -186,10 +207,12 @@ __all__ = [
     "remove_if_there",
     "remove_run",
     "removed_run",
+    "request_name",
     "restore",
     "run_folder",
     "seal",
     "segment_path",
+    "shard_folder",
     "share_frames",
     "split_url",
     "take_epoch",
@@ -197,6 +220,7 @@ __all__ = [
     "uid_of",
     "unrecorded",
     "verify",
+    "void_entries",
     "write_all",
     "write_beat",
     "write_file",

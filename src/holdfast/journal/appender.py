@@ -13,6 +13,7 @@ A crash leaves at most unacknowledged bytes at the end of the last segment, and 
 import asyncio
 import contextlib
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,9 +23,10 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailedError
-from holdfast.journal.disk import Disk, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
 from holdfast.journal.ownership.lock import CHECK_SECONDS, Lock
-from holdfast.journal.paths import segment_path
+from holdfast.journal.paths import parse_segment_name, segment_path
+from holdfast.journal.sealing import seal
 from holdfast.records import FORMAT, SEGMENT, Draft, Fence, Position, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -71,6 +73,8 @@ class Appender:
         self._seed = seed_of(uid)
         self._epoch = epoch
         self._hooks = hooks
+        self.format = FORMAT
+        """Of new segments."""
         self._segment_bytes = segment_bytes
         self._rotate_at = segment_bytes
         self._number = 0  # of the segment that is, or was last, written
@@ -132,7 +136,7 @@ class Appender:
         temporary file that the next opening removes; after it, an empty but valid segment.
         """
         first = self.tip.n + 1 if self.tip else 1
-        header = Segment(FORMAT, self._uid, number, self._epoch, first, self.tip)
+        header = Segment(self.format, self._uid, number, self._epoch, first, self.tip)
         start = Fence(number, 0, first - 1, "")
         buffers, _, tip = self._frame([draft(SEGMENT, header), *opening], start)
         path = segment_path(self._folder, number)
@@ -331,3 +335,77 @@ class WriterThread:
 def fenced_error(lock: Lock, folder: str) -> FencedError:
     """The error of a process that has lost the run."""
     return FencedError(lock.lost_because or f"{folder} was taken over by another process: this one stops")
+
+
+_BUFFER_BYTES = 1 << 20
+
+
+class CopyWriter:
+    """The end of a journal that is made from the records of others. They keep their times and get new numbers.
+
+    For copies that can be made again: nothing is locked or fenced, and records are synced only when a segment is full
+    or `close` is called. `tip` says where the copy ends; what a crash left behind it is cut.
+    """
+
+    def __init__(self, folder: str, uid: str, tip: Fence | None = None) -> None:
+        """`tip`: continue a copy that ends there; everything behind it is removed."""
+        self._folder = folder
+        self._uid = uid
+        self._seed = seed_of(uid)
+        self.tip = tip
+        self._handle = -1
+        self._buffer = bytearray()
+        if tip is not None:
+            self._reopen(tip)
+
+    def append(self, record: Draft, at: str) -> int:
+        """Write a record with this time, in a new segment if the last one is full; return its number."""
+        time = at.encode()
+        if self.tip is None or self.tip.bytes > SEGMENT_BYTES:
+            self._begin_segment(time)
+        return self._write(record, time)
+
+    def flush(self) -> None:
+        """Hand everything to the kernel, so that readers see it."""
+        if self._buffer:
+            write_all(OS_DISK, self._handle, [bytes(self._buffer)])
+            self._buffer.clear()
+
+    def close(self, *, sealed: bool) -> None:
+        """`sealed`: nothing more will be appended."""
+        if self._handle < 0 or self.tip is None:
+            return
+        self.flush()
+        if sealed:
+            OS_DISK.sync(self._handle)
+        OS_DISK.close(self._handle)
+        self._handle = -1
+        if sealed:
+            seal(OS_DISK, self._folder, self.tip.segment)
+
+    def _begin_segment(self, at: bytes) -> None:
+        number, first = (self.tip.segment + 1, self.tip.n + 1) if self.tip is not None else (1, 1)
+        header = Segment(FORMAT, self._uid, number, 1, first, self.tip)
+        self.close(sealed=True)
+        self._handle = OS_DISK.create(segment_path(self._folder, number))
+        self.tip = Fence(number, 0, first - 1, "")
+        self._write(draft("segment", header), at)
+
+    def _write(self, record: Draft, at: bytes) -> int:
+        assert self.tip is not None
+        buffers, _, self.tip = frame([record], self.tip, at, self._seed)
+        for each in buffers:
+            self._buffer += each
+        if len(self._buffer) > _BUFFER_BYTES:
+            self.flush()
+        return self.tip.n
+
+    def _reopen(self, tip: Fence) -> None:
+        for name in os.listdir(self._folder):
+            segment = parse_segment_name(name)
+            if segment is not None and (
+                segment.number > tip.segment or (segment.number == tip.segment and segment.sealed)
+            ):
+                os.unlink(os.path.join(self._folder, name))
+        self._handle = OS_DISK.open(segment_path(self._folder, tip.segment), write=True)
+        OS_DISK.truncate(self._handle, tip.bytes)

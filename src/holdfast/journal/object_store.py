@@ -77,6 +77,7 @@ SCHEMES = ("s3", "s3a", "gs", "az", "file")
 _TIMEOUT = timedelta(seconds=30)
 _CONNECT = timedelta(seconds=10)
 _PIECE_BYTES = 1 << 20
+_TRIES = 5
 _ENDPOINTS = {
     "s3": "AWS_ENDPOINT_URL",
     "s3a": "AWS_ENDPOINT_URL",
@@ -144,6 +145,25 @@ def open_objects(url: str) -> "StoredObjects":
     if not bucket:
         raise UsageError(f"{url!r} names no bucket; write {scheme}://bucket/folder")
     return StoredObjects(url, _remote(scheme, bucket, url), prefix.strip("/"))
+
+
+def create_own(objects: Objects, name: str, data: bytes) -> bool:
+    """Create an object. True if it is ours; `data` must be unique to the caller.
+
+    The request may have succeeded even if its response was lost, so an unknown result is resolved by reading back.
+    """
+    last_error: StoreError | None = None
+    for _ in range(_TRIES):
+        try:
+            if objects.create(name, data):
+                return True
+        except StoreError as error:
+            last_error = error
+        with contextlib.suppress(StoreError):
+            found = objects.get(name)
+            if found is not None:
+                return found == data
+    raise last_error or StoreError(f"{objects.url}: creating {name!r} fails with 'exists', but there is no such object")
 
 
 def split_url(url: str) -> tuple[str, str]:

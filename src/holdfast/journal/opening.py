@@ -26,7 +26,7 @@ from holdfast.journal.reader import Reader, end_of
 from holdfast.journal.scan import PIECE_BYTES, Scanner, Tail, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, list_chain
 from holdfast.journal.start_copy import read_start
-from holdfast.records import ANOMALY, Fence, draft, seed_of
+from holdfast.records import ANOMALY, FORMAT, Fence, draft, seed_of
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
@@ -41,6 +41,8 @@ class OpenRequest(msgspec.Struct, frozen=True):
     acknowledged_n: int = 0
     acknowledged_epoch: int | None = None
     segment_bytes: int = SEGMENT_BYTES
+    format: int = FORMAT
+    """The least format of new segments. A journal that has a newer one keeps it."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -90,6 +92,7 @@ def open_to_write(disk: Disk, folder: str, request: OpenRequest, hooks: Hooks) -
         lost.append((missing, ""))
         fence = msgspec.structs.replace(last, n=acknowledged_n)
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
+    appender.format = max([request.format, *(file.header.segment.format for file in chain.segments if file.header)])
     # The anomaly records are in the same write as the header: after a crash both exist or neither does. So a loss is
     # recorded exactly once, however often the opening is interrupted.
     appender.begin(number, fence, [draft(ANOMALY, damage.anomaly(copy)) for damage, copy in lost])

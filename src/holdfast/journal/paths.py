@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from holdfast.errors import BadNameError
 from holdfast.files import INNER_FOLDERS, NotAFileError, NotAFolderError
+from holdfast.records import Shard, parse_shard
 
 _PLAIN = "@+=,~ "  # beside letters, digits and _.-
 _COMPONENT_BYTES_MAX = 200  # file systems allow 255; temporary names add to it
@@ -65,6 +66,27 @@ def folder_name(name: str) -> str:
 def run_folder(store: str, experiment: str, run_id: str) -> str:
     """The folder of a run. It is always exactly two levels below the store."""
     return os.path.join(os.path.abspath(store), folder_name(experiment), folder_name(run_id))
+
+
+SHARDS = "shards"
+GRANTS = "grants"
+"""Entries of the ledger of a sharded run."""
+
+
+def shard_folder(run: str, shard: Shard) -> str:
+    return os.path.join(run, SHARDS, shard.folder)
+
+
+def is_shard_folder(folder: str) -> bool:
+    """Whether a folder is one of the shards of a run."""
+    above, name = os.path.split(folder)
+    if os.path.basename(above) != SHARDS:
+        return False
+    try:
+        parse_shard(name)
+    except ValueError:
+        return False
+    return True
 
 
 def journal_folder(run: str) -> str:

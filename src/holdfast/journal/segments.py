@@ -19,7 +19,7 @@ from holdfast.journal.frames import unpack_start
 from holdfast.journal.paths import SegmentName, parse_segment_name
 from holdfast.journal.positions import Damage
 from holdfast.journal.scan import SealedContent, read_line
-from holdfast.records import FORMAT, SEGMENT, Fence, Line, Segment, parse, seed_of
+from holdfast.records import FORMAT_MAX, SEGMENT, Fence, Line, Segment, parse, seed_of
 
 _HEADER_BYTES_MAX = 64 * 1024
 _PACKED_START_BYTES = 64 * 1024
@@ -226,9 +226,10 @@ def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
         return None
     if uid and claimed.run != uid:
         return Header(line, Segment(claimed.format, claimed.run, 0, 0, 0))  # the rest means nothing here
-    if claimed.format > FORMAT:  # the record verifies, so this is a newer version and not damage
+    if claimed.format > FORMAT_MAX:  # the record verifies, so this is a newer version and not damage
         raise FormatError(
-            f"{path} has format {claimed.format}; this version reads up to {FORMAT}: use a newer Holdfast for this run"
+            f"{path} has format {claimed.format}; this version reads up to {FORMAT_MAX}: use a newer Holdfast for this "
+            "run"
         )
     try:
         return Header(line, _segment.decode(data))

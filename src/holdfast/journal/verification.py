@@ -5,19 +5,20 @@ mentions yet. A warning is damage that is recorded, harmless or in void bytes.
 """
 
 import contextlib
+import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from holdfast.errors import DamagedError, FormatError
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.positions import Damage, is_recorded
+from holdfast.journal.positions import Damage, Entry, is_recorded
 from holdfast.journal.reader import Reader
-from holdfast.journal.scan import SealedContent, SegmentContent, open_segment
+from holdfast.journal.scan import Scanner, SealedContent, SegmentContent, open_segment
 from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_chain
 from holdfast.journal.start_copy import START_FILE, read_start
-from holdfast.records import ANOMALY, RUN_STARTED, Anomaly, Line
+from holdfast.records import ANOMALY, RUN_STARTED, Anomaly, Line, seed_of
 
 Progress = Callable[[int, int], None]
 """Receives the number of bytes checked so far, and of all bytes."""
@@ -178,6 +179,21 @@ def describe_voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) ->
         with contextlib.closing(open_segment(disk, file.path)) as content:
             found += _describe_void(content, file, segments[index + 1 : index + 2])
     return found
+
+
+def void_entries(folder: str, disk: Disk = OS_DISK) -> Iterator[Entry]:
+    """The records behind the fences of other epochs: written by processes that had lost the run."""
+    chain = list_chain(disk, folder)
+    for file, successor in itertools.pairwise(chain.segments):
+        fence = fence_between(file, successor)
+        headers = (file.header, successor.header)
+        # A process that continues in a new segment after a failed write repeats its own records there.
+        if fence is None or None in headers or len({each.segment.epoch for each in headers if each}) == 1:
+            continue
+        with contextlib.closing(open_segment(disk, file.path)) as content:
+            scanner = Scanner(file.number, seed_of(chain.uid), fence.n, fence.x, fence.bytes)
+            for piece in content.pieces(fence.bytes) if content.size() > fence.bytes else ():
+                yield from (each for each in scanner.feed(piece) if isinstance(each, Entry))
 
 
 def _describe_void(content: SegmentContent, file: SegmentFile, successors: Sequence[SegmentFile]) -> list[str]:

@@ -38,7 +38,7 @@ from holdfast.journal.object_store import Objects
 from holdfast.journal.opening import Opened, OpenRequest, open_to_write
 from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
-from holdfast.journal.paths import journal_folder, refuse_links
+from holdfast.journal.paths import is_shard_folder, journal_folder, refuse_links
 from holdfast.journal.positions import Damage
 from holdfast.journal.sealing import Sealer, seal
 from holdfast.records import Draft, Durations, Fence, Position
@@ -194,6 +194,23 @@ class Writer:
     @property
     def epoch(self) -> int:
         return self._parts.opened.epoch
+
+    @property
+    def may_send(self) -> Callable[[], bool] | None:
+        """A function that tells whether this process certainly owns the run; None if it does until it ends.
+
+        Workers of other machines may know a shard only from its mirror, and take it over there.
+        """
+        lock, mirror = self._parts.lock, self.mirror
+        if mirror is not None and self._is_claimed_shard:
+            return lambda: lock.is_confirmed and mirror.is_confirmed
+        return (lambda: lock.is_confirmed) if lock.can_expire else None
+
+    @property
+    def _is_claimed_shard(self) -> bool:
+        """Whether this is a shard that is claimed in a mirror."""
+        settings = self._options.mirror
+        return settings is not None and settings.epoch is not None and is_shard_folder(self._parts.run)
 
     @property
     def lost(self) -> bool:
@@ -414,6 +431,8 @@ class Writer:
         )
         mirror = MirrorUploader(parts.run, parts.uid, settings.objects, settings.epoch, keeping)
         mirror.start()
+        if self._is_claimed_shard:
+            mirror.nudge()  # requests wait for the first beat
         return mirror
 
 

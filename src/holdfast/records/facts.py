@@ -101,6 +101,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: dict[str, "TaskInputs"] = msgspec.field(default_factory=dict)
     """By task: inputs that no field of the spec shows."""
     parent: Parent | None = None
+    shards: Count = 0
+    """How many shards answer the plan; 0 if this journal itself holds the answers."""
 
 
 class TaskInputs(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -167,6 +169,8 @@ class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
     retried: tuple[Ordinal, ...] | None = None
     live: bool = False
     """The running process received other limits (`tune`); nothing was interrupted."""
+    round: Count = 0
+    """In a shard: how many rounds its run had begun, as `run.resumed` records of the root journal (docs/format.md)."""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -399,6 +403,8 @@ class Bill(msgspec.Struct, omit_defaults=True):
     """Tokens of the responses that were replayed instead of requested again."""
     orphaned: Usage = Usage()
     """Tokens of recorded responses that the code did not request again after a resume. A part of `usage`."""
+    twice: Usage = Usage()
+    """Tokens of answers to samples that had one already. A part of `usage`."""
     largest: Usage = Usage()
     """The largest of each number over all responses, including copied ones."""
 
@@ -487,6 +493,8 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a score was set by hand. The record itself is later if the score was copied to another evaluation."""
     taken: str = ""
     """The evaluation from which the score was copied. The scorer did not run again."""
+    unreadable: bool = False
+    """See `Score`. Records of earlier versions have no mark."""
 
 
 class AnomaliesRechecked(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+import xxhash
 
+SHARDS_MAX = 100_000
 _REPEAT_DIGITS_MAX = 9
 _ESCAPE = re.compile(r"[/%\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -72,6 +74,45 @@ def with_model(cell: str, names: Mapping[str, str]) -> str:
     """The cell with the new name of its model, if `names` has one."""
     task, model = cell_names(cell)
     return f"{escape(task)}/{escape(names.get(model, model))}"
+
+
+class Shard(msgspec.Struct, frozen=True, order=True):
+    """Part `number` (from 1) of the `count` parts of a plan. Written `3/8`; its folder is `3-of-8`."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @property
+    def folder(self) -> str:
+        return f"{self.number}-of-{self.count}"
+
+    def has(self, sample: str) -> bool:
+        """Whether a sample belongs to this part. `sample`: its key without the repeat, so that repeats stay together.
+        The rule is part of the format: it never changes.
+        """
+        return shard_index(sample, self.count) == self.number - 1
+
+
+def shard_index(sample: str, count: int) -> int:
+    """The shard of a sample, from 0."""
+    return xxhash.xxh3_64_intdigest(sample.encode("utf-8", "surrogatepass")) % count
+
+
+_SHARD = re.compile(r"([1-9][0-9]{0,5})(?:/|-of-)([1-9][0-9]{0,5})", re.ASCII)
+
+
+def parse_shard(text: str) -> Shard:
+    """Reads `3/8` or `3-of-8`. ValueError if it is neither, or there is no such part."""
+    match = _SHARD.fullmatch(text)
+    shard = Shard(int(match[1]), int(match[2])) if match is not None else None
+    if shard is None or shard.number > shard.count or shard.count > SHARDS_MAX:
+        raise ValueError(
+            f"{text!r} is not a shard: write I/N, such as 3/8, with I from 1 to N (at most {SHARDS_MAX:,})"
+        )
+    return shard
 
 
 def escape(part: str) -> str:

@@ -21,6 +21,8 @@ from holdfast.records.samples import COUNT_MAX, Count, CountOrMinusOne
 
 FORMAT = 1
 """The version of the bytes described in docs/format.md."""
+FORMAT_MAX = 2
+"""The newest version that is read. The root journal of a sharded run has it, so that older versions refuse the run."""
 
 SEGMENT = "segment"
 ANOMALY = "anomaly"

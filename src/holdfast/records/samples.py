@@ -250,3 +250,5 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     value: bool | int | float | str | dict[str, Any] | None
     reason: str = ""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    unreadable: bool = False
+    """Counts as wrong because the answer lacks what the scorer compares: no number, no letter. Reports count it."""

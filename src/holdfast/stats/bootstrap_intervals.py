@@ -10,7 +10,7 @@ in batches: 100,000 values with 10,000 resamples need no more memory than one ba
 If all groups are equal, or there is only one, there is no interval: resampling cannot show variation never observed.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -50,24 +50,34 @@ def bootstrap(
     return Summary(len(values), units.mean, float(means.std(ddof=1)), float(low), float(high))
 
 
-def graded_f1(correct: int, incorrect: int, others: int, seed: int = 0, confidence: float = LEVEL) -> Summary:
-    """The harmonic mean of two shares of correct answers: of all, and of those attempted (SimpleQA). `others`: answers
-    that were not attempted. Answers are resampled one by one: with equal answers of three kinds, a resample is a draw
-    from a multinomial distribution.
+def graded_f1(
+    groups: Mapping[tuple[int, int, int], int], seed: int = 0, confidence: float = LEVEL, resamples: int = RESAMPLES
+) -> Summary:
+    """The harmonic mean of two shares of correct answers: of all, and of those attempted (SimpleQA).
+
+    `groups`: how many groups have so many correct, incorrect and not attempted answers. Groups are resampled: a draw of
+    how often each kind of group occurs is a draw from a multinomial distribution.
     """
-    count = correct + incorrect + others
-    if count == 0:
+    require_confidence(confidence)
+    require_at_least(resamples, 2, "resamples")
+    kinds = [kind for kind in sorted(groups) if sum(kind) and groups[kind]]
+    counts = np.array([groups[kind] for kind in kinds], dtype=np.int64)
+    if not kinds:
         return Summary(0)
-    # 2 / (1/p + 1/q) with p = correct / count and q = correct / attempted
-    value = 2 * correct / (count + correct + incorrect)
-    if max(correct, incorrect, others) == count:
-        return Summary(count, value)
-    drawn = np.random.default_rng(seed).multinomial(
-        count, np.array([correct, incorrect, others]) / count, size=RESAMPLES
-    )
-    values = 2 * drawn[:, 0] / (count + drawn[:, 0] + drawn[:, 1])
+    # 2 / (1/p + 1/q) with p = correct / answers and q = correct / attempted
+    tops = np.array([2.0 * right for right, _, _ in kinds])
+    bottoms = np.array([2.0 * (right + wrong) + others for right, wrong, others in kinds])
+    answers, count = sum(sum(kind) * groups[kind] for kind in kinds), int(counts.sum())
+    value = float((counts @ tops) / (counts @ bottoms))
+    if count < 2 or len(set(tops / bottoms)) == 1:
+        return Summary(answers, value)
+    random, values = np.random.default_rng(seed), np.empty(resamples)
+    for first, last in batches(resamples, len(kinds)):
+        drawn = random.multinomial(count, counts / count, size=last - first)
+        values[first:last] = (drawn @ tops) / (drawn @ bottoms)
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Summary(count, value, float(values.std(ddof=1)), float(low), float(high))
+    error, related = float(values.std(ddof=1)), count if count < answers else None
+    return Summary(answers, value, error, float(low), float(high), groups=related, method="bootstrap")
 
 
 def resampled_means(units: Units, resamples: int, seed: int) -> Floats:

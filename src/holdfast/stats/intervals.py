@@ -14,6 +14,9 @@ repeats do not make the data set larger. Without groups every value is its own g
     v * (alpha/2)^(1/G), where v is the common value, G groups at v or above would be too unlikely. It holds for every
     distribution on the scale. On other scales there is no interval.
 
+Values may have weights: a value of weight w counts like w equal values of one group. If a value is the share of w parts
+that are right, the weighted mean is the share of all parts. Its standard error is that of a ratio of sums over groups.
+
 A macro mean is the mean of the means of strata, such as subjects, languages or tasks: each stratum weighs the same, so
 a value of a stratum with n values weighs 1 / (strata * n).
 
@@ -51,7 +54,7 @@ _CAUTION = 0.5
 """Weight of the cautious end, in wrong or right answers. Chosen by simulation: the smallest with which intervals of 10
 to 200 samples with 2 to 10 repeats hold the truth 94 times in 100 (tests/unit/stats/test_intervals.py)."""
 
-Method = Literal["", "wilson", "exact", "student", "unseen", "equal", "tango"]
+Method = Literal["", "wilson", "exact", "student", "unseen", "equal", "tango", "bootstrap"]
 """How an interval was computed. `unseen`: Student's, widened for large changes that were not seen. `equal`: without
 variation, from the ends of the scale. Empty: no interval.
 """
@@ -91,6 +94,13 @@ class GroupSums(msgspec.Struct, frozen=True, array_like=True):
     """The sum of d * size."""
     sizes: float = 0.0
     """The sum of size * size."""
+    weight: float = 0.0
+    """Of all values; 0 if each weighs 1. The size of a group is then its weight."""
+
+    @property
+    def size(self) -> float:
+        """Of all groups together."""
+        return self.weight or self.n
 
     def squares_around(self, mean: float) -> float:
         """The sum of squared deviations of groups from another center."""
@@ -100,12 +110,18 @@ class GroupSums(msgspec.Struct, frozen=True, array_like=True):
         return max(self.squares + shift * (2 * self.products + shift * self.sizes), 0.0)
 
 
-def sum_groups(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> GroupSums:
-    """`groups[i]` names the group of `values[i]`; without groups every value is its own group."""
+def sum_groups(
+    values: Sequence[float], groups: Sequence[Hashable] | None = None, weights: Sequence[float] | None = None
+) -> GroupSums:
+    """`groups[i]` names the group of `values[i]`; without groups every value is its own group. `weights`: positive; how
+    much each value counts, by default 1.
+    """
     require_groups(values, groups)
     require_finite(values)
     if not values:
         return GroupSums()
+    if weights is not None:
+        return _sum_weighted(values, range(len(values)) if groups is None else groups, weights)
     if groups is not None and len(set(groups)) == len(groups):
         groups = None
     total = math.fsum(values)
@@ -123,6 +139,28 @@ def sum_groups(values: Sequence[float], groups: Sequence[Hashable] | None = None
         squares=math.fsum(each * each for each in deviations),
         products=math.fsum(each * size for each, (_, size) in zip(deviations, clusters, strict=True)),
         sizes=float(sum(size * size for _, size in clusters)),
+    )
+
+
+def _sum_weighted(values: Sequence[float], groups: Sequence[Hashable], weights: Sequence[float]) -> GroupSums:
+    require_groups(values, weights)
+    require_finite(weights)
+    if min(weights) <= 0:
+        raise ValueError(f"a weight is {min(weights)}: it must be above 0")
+    products = [weight * value for value, weight in zip(values, weights, strict=True)]
+    totals, sizes = group_values(products, groups), group_values(weights, groups)
+    total, whole = math.fsum(products), math.fsum(weights)
+    clusters = [(math.fsum(totals[group]), math.fsum(sizes[group])) for group in totals]
+    deviations = [_deviation(each, size, total / whole) for each, size in clusters]
+    return GroupSums(
+        n=len(values),
+        total=total,
+        groups=len(clusters),
+        center=total / whole,
+        squares=math.fsum(each * each for each in deviations),
+        products=math.fsum(each * size for each, (_, size) in zip(deviations, clusters, strict=True)),
+        sizes=math.fsum(size * size for _, size in clusters),
+        weight=whole,
     )
 
 
@@ -151,15 +189,16 @@ def summarise_sums(
     n, count = sum(part.n for part in parts), sum(part.groups for part in parts)
     if n == 0:
         return Summary(0)
-    mean = math.fsum(part.total for part in parts) / n
+    size = math.fsum(part.size for part in parts)
+    mean = math.fsum(part.total for part in parts) / size
     if count < 2:  # one observation shows no variation
         return Summary(n, mean)
     squares = math.fsum(part.squares_around(mean) for part in parts)
-    error = math.sqrt(squares * count / (count - 1)) / n
+    error = math.sqrt(squares * count / (count - 1)) / size
     tail = 1.0 - (1.0 - confidence) / 2.0
-    independent = n * n / math.fsum(part.sizes for part in parts)  # as many groups of one size
+    independent = size * size / math.fsum(part.sizes for part in parts)  # as many groups of one size
     if scale.is_bool and 0 <= mean <= 1:
-        worth = _worth_of_groups(mean, squares / (n * n), (independent, float(answers or n)), count - 1, tail)
+        worth = _worth_of_groups(mean, squares / (size * size), (independent, float(answers or n)), count - 1, tail)
         low, high = (_clopper_pearson if exact else _wilson)(mean, worth, tail)
         return Summary(n, mean, error, low, high, method="exact" if exact else "wilson")
     if error > 0:
@@ -295,7 +334,7 @@ def _bound_of_equal(share: float, n: float, tail: float) -> tuple[float, float]:
     return share * factor, 1.0 - (1.0 - share) * factor
 
 
-def _deviation(total: float, size: int, mean: float) -> float:
+def _deviation(total: float, size: float, mean: float) -> float:
     """Without floating-point noise: three times 0.1 does not vary."""
     found = total - size * mean
     return found if abs(found) > _NOISE * abs(total) else 0.0

@@ -2,6 +2,10 @@
 
 Invariant: each beat is written before the check (see `claims`), so of two processes at least one sees the other. A
 crash leaves the last beat; others see that it does not change any more.
+
+A beat that was written, and after which no greater epoch was found, confirms the ownership as of the moment before it.
+A machine that is cut off from the store, or was asleep, has no confirmation for a while, and another one may own the
+run by then (`is_confirmed`).
 """
 
 import contextlib
@@ -9,14 +13,17 @@ import shlex
 import time
 
 from holdfast.errors import FencedError, StoreError
+from holdfast.journal.mirror.requests import RequestRelay
 from holdfast.journal.mirror.tombstones import tombstone_name
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
 from holdfast.journal.ownership.lease import read_lease
+from holdfast.journal.ownership.terms import CONFIRMED_SHARE, boot_time
 
 BEATS = 3
 """A holder beats so often within one expiry."""
 BEAT_SECONDS = EXPIRY_SECONDS / BEATS
+_REPLY_SECONDS = 1.0
 
 
 class Heartbeat:
@@ -30,6 +37,21 @@ class Heartbeat:
         self._beat_seconds = beat_seconds
         self._beats = 0
         self._beat_at = -1e9
+        self._confirmed_at = -1e9
+        self.requests = None if epoch is None else RequestRelay(run, objects, epoch)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a beat was written, and no greater epoch found, in the last two thirds of an expiry. Does no I/O."""
+        return boot_time() - self._confirmed_at < CONFIRMED_SHARE * self._beat_seconds * BEATS
+
+    @property
+    def due_seconds(self) -> float:
+        """In how many seconds the next beat, or the reply to a request of another machine, is due, at most."""
+        if self.requests is not None and self.requests.is_waiting:
+            return min(_REPLY_SECONDS, self._beat_seconds)
+        left = self._beat_at + self._beat_seconds - time.monotonic()
+        return left if left > 0 else self._beat_seconds
 
     def beat(self, mirrored: int, *, ended: bool = False) -> None:
         """Write a heartbeat if one is due, then check that the run is still ours. FencedError if it is not.
@@ -41,6 +63,7 @@ class Heartbeat:
         if now - self._beat_at < self._beat_seconds and not ended:
             return
         self._beats += 1
+        before = boot_time()
         lease = read_lease(self._run)
         beat = Beat(self._beats, ended, mirrored, lease, self._beat_seconds * BEATS)
         write_beat(self._objects, self._epoch or 0, beat)  # 0: a run without claims, for readers only
@@ -55,5 +78,8 @@ class Heartbeat:
             )
         if self._epoch is not None and max(epochs_in(names), default=0) > self._epoch:
             raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
+        self._confirmed_at = before
+        if self.requests is not None:
+            self.requests.receive(names)
         if lease is not None and self._epoch in (None, lease.epoch):  # else beat again soon, with the first own lease
             self._beat_at = now

@@ -18,6 +18,7 @@ from holdfast import files
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.mirror.tombstones import read_tombstones
 from holdfast.journal.object_store import Objects
+from holdfast.journal.paths import GRANTS, SHARDS
 from holdfast.journal.scan import PIECE_BYTES
 from holdfast.journal.segments import list_chain
 from holdfast.journal.start_copy import START_FILE
@@ -148,7 +149,8 @@ class MirrorSource:
 
     def strangers(self) -> list[str]:
         """The names of objects that Holdfast did not write."""
-        others = (name for name in self.names() if not is_original(name) and not name.startswith("lease/"))
+        own = ("lease/", f"{GRANTS}/", f"{SHARDS}/")  # shards are runs
+        others = (name for name in self.names() if not is_original(name) and not name.startswith(own))
         return [name for name in others if parse_piece(name, 0) is None]
 
     def read(self, name: str) -> Iterator[bytes]:

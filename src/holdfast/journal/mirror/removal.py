@@ -17,6 +17,7 @@ from holdfast.journal.mirror.tombstones import Tombstone, is_tombstone, read_tom
 from holdfast.journal.object_store import Objects
 from holdfast.journal.ownership.claims import FOLDER as LEASES
 from holdfast.journal.ownership.claims import TakeoverTiming, greatest_epoch, is_silent, take_epoch
+from holdfast.journal.paths import GRANTS
 
 _ROUNDS = 3
 
@@ -112,7 +113,7 @@ def _is_ours(name: str) -> bool:
     """Whether a mirror wrote the object, and a removal deletes it."""
     if is_tombstone(name):
         return False
-    return name.startswith(f"{LEASES}/") or is_original(name) or parse_piece(name, 0) is not None
+    return name.startswith((f"{LEASES}/", f"{GRANTS}/")) or is_original(name) or parse_piece(name, 0) is not None
 
 
 def _how_to_finish(source: MirrorSource, found: Removed) -> str:

@@ -88,6 +88,19 @@ def uid_of(source: Source) -> str:
     return _uid_of(source, _Heads())
 
 
+def lacks(run: str, source: Source) -> bool:
+    """Whether a source has more of the journal than the folder, by names and sizes only: no piece of it is read."""
+    here = FolderSource(run)
+    for segment in choose([here, source]).segments:
+        layers = {layer.source.place: layer.pieces for layer in segment.layers}
+        mine, others = layers.get(here.place, ()), layers.get(source.place, ())
+        if mine and (mine[0].sealed or not others):
+            continue
+        if not mine or any(piece.sealed or piece.last > mine[0].last for piece in others):
+            return True
+    return False
+
+
 def fetch_file(source: Source, name: str, path: str) -> None:
     """Write a durable copy of a source's file to `path`, replacing what is there. An error may leave a partial file."""
     write_pieces(OS_DISK, path, source.read(name))

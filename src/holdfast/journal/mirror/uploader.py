@@ -86,6 +86,8 @@ class MirrorUploader:
         self._uid = uid
         self._objects = objects
         self._heartbeat = Heartbeat(run, uid, objects, epoch, keeping.beat_seconds)
+        # An owner that pauses for longer would look dead, and would find out late that it has lost the run.
+        self._pause_seconds_max = _BACKOFF_SECONDS_MAX if epoch is None else keeping.beat_seconds
         self._keeping = keeping
         self._headers: HeaderCache = {}
         self._segments: dict[tuple[int, int], _Sent] = {}
@@ -107,6 +109,11 @@ class MirrorUploader:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is certain that no other process may have taken the run over. Does no I/O."""
+        return self._heartbeat.is_confirmed
+
     def nudge(self) -> None:
         """Upload at once: there is a new record, and a caller waits for it."""
         self._wake.set()
@@ -121,8 +128,10 @@ class MirrorUploader:
         self._closing.set()
         self._wake.set()
         if not self._ended.wait(min(seconds, _SILENT_SECONDS)) and seconds > _SILENT_SECONDS:
-            missing = f"{self._objects.url} does not have {self._keeping.tip().n - self.mirrored} records yet"
-            self._keeping.tell("mirror.waiting", f"{missing}; waiting for at most {seconds:g} s, they are safe here")
+            missing = self._keeping.tip().n - self.mirrored
+            if missing > 0:
+                what = f"{self._objects.url} does not have {missing} records yet"
+                self._keeping.tell("mirror.waiting", f"{what}; waiting for at most {seconds:g} s, they are safe here")
             self._ended.wait(seconds - _SILENT_SECONDS)
         through = self._ended.is_set() and not self._hurried
         done = through and not self.trouble and self.mirrored >= self._keeping.tip().n
@@ -144,15 +153,17 @@ class MirrorUploader:
         failures = 0
         while not self._gone:
             if failures:
-                self._closing.wait(min(self._keeping.seconds * 2 ** min(failures, 10), _BACKOFF_SECONDS_MAX))
+                self._closing.wait(min(self._keeping.seconds * 2 ** min(failures, 10), self._pause_seconds_max))
             else:
-                self._wake.wait(self._keeping.seconds)
+                self._wake.wait(min(self._keeping.seconds, self._heartbeat.due_seconds))
             self._wake.clear()
             last = self._closing.is_set()
             try:
                 # Beat first: a process that was paused must learn whether it still owns the run.
                 self._heartbeat.beat(self.mirrored)
                 self._send()
+                if self._heartbeat.requests is not None:
+                    self._heartbeat.requests.reply()
                 self._heartbeat.beat(self.mirrored, ended=last)
                 failures = 0
                 self._report_trouble("")

@@ -26,13 +26,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.errors import HeldError, StoreError, UsageError
-from holdfast.journal.object_store import Objects
+from holdfast.journal.object_store import Objects, create_own
 from holdfast.journal.ownership.lease import Holder, Lease, is_gone, this_process
 
 FOLDER = "lease"
 EXPIRY_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0
-_TRIES = 5
 _EPOCH = re.compile(rf"{FOLDER}/(\d{{6,12}})")
 
 
@@ -108,6 +107,50 @@ def epochs_in(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """What this process saw of a run that another holds, and since when it has not changed."""
+
+    epoch: int
+    claim: Claim | None
+    beat: Beat | None
+    since: float
+
+
+_seen: dict[str, _Seen] = {}
+"""By URL."""
+
+
+def observe_claim(objects: Objects, clock: Callable[[], float] = time.monotonic) -> tuple[bool, Beat | None]:
+    """Look once whether a run could be taken over now, as `terms.observe_term` does; also returns its last beat.
+
+    A worker may look at thousands of runs, so a look costs one request if the run was never claimed, three if it is
+    held, and after that again one until its holder ends it or does not beat for an expiry.
+    """
+    seen = _seen.get(objects.url)
+    if seen is not None:
+        beat = read_beat(objects, seen.epoch)
+        if beat is not None and not beat.ended and beat != seen.beat:
+            seen = _seen[objects.url] = _Seen(seen.epoch, seen.claim, beat, clock())
+        is_dead = seen.claim is not None and is_gone(seen.claim.holder)
+        if beat == seen.beat and clock() - seen.since <= _expiry(seen.claim) and not is_dead:
+            return False, beat
+    last = greatest_epoch(objects)
+    if not last:
+        return True, None
+    if seen is None or seen.epoch != last:
+        seen, beat = None, read_beat(objects, last)
+    if beat is not None and beat.ended:
+        _seen.pop(objects.url, None)
+        return True, beat
+    claim = seen.claim if seen is not None else _read_claim(objects, last)
+    if claim is not None and is_gone(claim.holder):
+        return True, beat
+    if seen is None or seen.beat != beat:
+        _seen[objects.url] = _Seen(last, claim, beat, clock())
+        return False, beat
+    return clock() - seen.since > _expiry(claim), beat
+
+
 def is_silent(objects: Objects, epoch: int, patience: TakeoverTiming) -> bool:
     """Whether no live process writes a heartbeat for this epoch. Blocks for up to one expiry."""
     beat = read_beat(objects, epoch)
@@ -139,7 +182,10 @@ def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | No
     """Whether the holder ended, is dead, or did not change its beat for one whole expiry. Blocks while it watches."""
     if (first is not None and first.ended) or (claim is not None and is_gone(claim.holder)):
         return True
-    end = patience.clock() + _expiry(claim)
+    since, seen = patience.clock(), _seen.get(objects.url)
+    if seen is not None and (seen.epoch, seen.beat) == (epoch, first):
+        since = seen.since  # `observe_claim` has watched it
+    end = since + _expiry(claim)
     while patience.clock() < end:
         patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
         now = read_beat(objects, epoch)
@@ -167,24 +213,9 @@ def _wait_until_noticed(
 
 
 def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:
-    """Create the claim of this epoch. True if it is ours.
-
-    The request may have succeeded even if its response was lost, so an unknown result is resolved by reading back.
-    """
+    """Create the claim of this epoch. True if it is ours."""
     claim = Claim(uuid.uuid4().hex, this_process(), expiry_seconds)
-    name = f"{FOLDER}/{epoch:06d}"
-    last_error: StoreError | None = None
-    for _ in range(_TRIES):
-        try:
-            if objects.create(name, msgspec.json.encode(claim)):
-                return True
-        except StoreError as error:
-            last_error = error
-        with contextlib.suppress(StoreError):
-            if objects.get(name) is not None:
-                found = _read_claim(objects, epoch)
-                return found is not None and found.nonce == claim.nonce
-    raise last_error or StoreError(f"{objects.url}: creating {name!r} fails with 'exists', but there is no such object")
+    return create_own(objects, f"{FOLDER}/{epoch:06d}", msgspec.json.encode(claim))
 
 
 def _require_create_only(objects: Objects) -> None:

@@ -8,7 +8,7 @@ cover that. The holder compares its open file with the path once a second and st
 the lock reads the lease: if it names another lock file than this one, a live holder may not have noticed yet, so the
 process watches the heartbeat for a few seconds and refuses if it changes.
 
-On a file system without flock, numbered terms are used instead (`terms`).
+On a file system without flock, and for shards, numbered terms are used instead (`terms`).
 
 `Location` notices that a run's files were moved or deleted. An open file survives its deletion: writes and syncs
 succeed, and every record is lost when the handle is closed. So a writer compares its open files with their paths once a
@@ -37,6 +37,7 @@ from holdfast.errors import HeldError, WriteFailedError
 from holdfast.files import open_folder, open_or_create
 from holdfast.journal.ownership.lease import is_gone, is_held_by_lease, read_lease, this_process
 from holdfast.journal.ownership.terms import TERMS, Term
+from holdfast.journal.paths import is_shard_folder
 
 CHECK_SECONDS = 1.0
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
@@ -216,6 +217,16 @@ class Lock:
         """Whether another writer is known to have taken the run over, by a term or a claim. Does no I/O."""
         return self._taken or (self._term is not None and self._term.lost)
 
+    @property
+    def can_expire(self) -> bool:
+        """Whether another process may take the run over from a live one that gives no sign of life."""
+        return self._term is not None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is certain that no other process may have taken the run over. Does no I/O."""
+        return self._term is None or self._term.is_confirmed
+
     def lose(self, because: str = "") -> None:
         """Mark the run as lost; called by the mirror's thread. Safe from any thread."""
         self.lost_because = because
@@ -252,22 +263,28 @@ class Lock:
                     f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
                 ) from error
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A stopped process keeps its flock, so a shard could not be taken over from it: shards have terms.
+            if is_shard_folder(run) or not self._flock():
+                self._term = Term(run)
         except BlockingIOError:
             return False
-        except OSError as error:
-            if error.errno not in NO_FLOCK:
-                self.forget()
-                raise
-            try:
-                self._term = Term(run)
-            except BaseException:
-                self.forget()
-                raise
+        except BaseException:
+            self.forget()
+            raise
         if is_same_file(self._path, self._handle):
             return True
         self.release()  # the file was deleted or replaced between open and flock: retry with the one there now
         return False
+
+    def _flock(self) -> bool:
+        """False if the file system has no locks. BlockingIOError if another process holds the lock."""
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in NO_FLOCK:
+                return False
+            raise
+        return True
 
     def _refuse_live_holder(self, run: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         """Raise HeldError if a process that locked another file at this path still writes a heartbeat."""

@@ -1,4 +1,4 @@
-"""Terms: ownership of a run on a file system without flock, by numbered files in `<run>/lease/`.
+"""Terms: ownership of a shard, or of a run on a file system without flock, by numbered files in `<run>/lease/`.
 
 Protocol (`claims` does the same in an object store):
 
@@ -6,8 +6,12 @@ Protocol (`claims` does the same in an object store):
   owns the run if the nonce is its own: a network file system may report "exists" for a create that succeeded.
 - The holder overwrites `lease/<number>.beat` every two seconds, from its own thread. The text `-1` means ended.
 - A term has expired if its beat did not change for one expiry on the observer's monotonic clock. Clocks of two machines
-  are never compared.
+  are never compared. A term of a process of this machine that has ended has expired at once.
 - A holder that finds a greater number has lost the run and stops. The journal's fence voids what it writes after that.
+- A holder whose beat was not confirmed for two thirds of an expiry starts no request (`is_confirmed`): the machine may
+  have slept, or the file system may be unreachable, and another process may own the run by now.
+
+A process that waits for several terms watches them all at once (`observe_term`), so that it waits for one expiry.
 
 A crash leaves a term that expires.
 """
@@ -23,18 +27,30 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast import files
-from holdfast.errors import HeldError
+from holdfast.errors import HeldError, UsageError
 from holdfast.journal.ownership.lease import Holder, is_gone, this_process
 
 TERMS = "lease"
 BEAT_SECONDS = 2.0
 EXPIRY_SECONDS = 20.0
+EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
+CONFIRMED_SHARE = 2 / 3
+"""Of an expiry. A holder without a confirmation for so long starts no request."""
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""It also counts while the machine sleeps."""
 _NUMBER = re.compile(r"^\d{6}$")
 
 
-class _Claim(msgspec.Struct, frozen=True):
+def boot_time() -> float:
+    """Seconds since the machine was started, also those in which it slept."""
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+class _Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str
     holder: Holder
+    expiry_seconds: float = EXPIRY_SECONDS
+    """The holder beats several times in this period. A process that wants to take over waits at least so long."""
 
 
 class Term:
@@ -43,17 +59,20 @@ class Term:
     def __init__(
         self,
         run: str,
-        beat_seconds: float = BEAT_SECONDS,
-        expiry_seconds: float = EXPIRY_SECONDS,
+        beat_seconds: float | None = None,
+        expiry_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._folder = os.path.join(run, TERMS)
-        self._beat_seconds = beat_seconds
+        self._expiry_seconds = expiry_seconds or expiry_from_environment(EXPIRY_SECONDS)
+        self._beat_seconds = beat_seconds or min(BEAT_SECONDS, self._expiry_seconds / 10)
         files.make_folder(self._folder)
         last = _greatest(self._folder)
-        if last and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
-            claim = _read_claim(self._folder, last)
+        claim = _read_claim(self._folder, last) if last else None
+        expiry_seconds = claim.expiry_seconds if claim is not None else self._expiry_seconds
+        is_dead = claim is not None and is_gone(claim.holder)
+        if last and not is_dead and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
             holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
             raise HeldError(
                 f"{run} is being written by another live process{holder}; wait for it, or stop it first (this file "
@@ -63,11 +82,17 @@ class Term:
         self.lost = False
         self._over = threading.Event()
         self._nonce = uuid.uuid4().hex
-        if not _claim(self._folder, self._number, self._nonce):
+        if not _claim(self._folder, self._number, self._nonce, self._expiry_seconds):
             raise HeldError(f"{run} was taken over by another process a moment ago; wait for it, or stop it first")
+        self._confirmed = 0.0
         self._beat(0)
         self._beating = threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True)
         self._beating.start()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a beat was written, and no greater number found, in the last two thirds of an expiry."""
+        return boot_time() - self._confirmed < CONFIRMED_SHARE * self._expiry_seconds
 
     def end(self) -> None:
         """Mark the term as ended, so that the next writer does not have to wait for its expiry."""
@@ -103,9 +128,45 @@ class Term:
         return claim is not None and claim.nonce != self._nonce
 
     def _beat(self, count: int) -> None:
-        path = _beat_path(self._folder, self._number)
+        path, before = _beat_path(self._folder, self._number), boot_time()
         with contextlib.suppress(OSError):  # one missed beat is harmless: an expiry has ten
             files.replace_file(path, str(count).encode())
+            if not self.look():  # after the beat: a process that took over before it has seen none in time
+                self._confirmed = before
+
+
+_seen: dict[str, tuple[int, str, float]] = {}
+"""By folder of terms: the number and the beat that this process saw last, and since when it has not changed."""
+
+
+def observe_term(run: str, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Look once whether a run could be taken over now: nobody holds it, or its term has not changed for an expiry since
+    this process saw it first. Does not wait, so that many runs can be watched at once.
+    """
+    folder = os.path.join(run, TERMS)
+    last = _greatest(folder)
+    if not last:
+        return True
+    claim, beat = _read_claim(folder, last), _read_beat(folder, last)
+    if beat == "-1" or (claim is not None and is_gone(claim.holder)):
+        return True
+    number, before, since = _seen.get(folder, (0, "", 0.0))
+    if (number, before) != (last, beat):
+        _seen[folder] = (last, beat, clock())
+        return False
+    return clock() - since > (claim.expiry_seconds if claim is not None else EXPIRY_SECONDS)
+
+
+def expiry_from_environment(default: float) -> float:
+    """How long others wait for this process after its last heartbeat."""
+    text = os.environ.get(EXPIRY_VARIABLE) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise UsageError(f"{EXPIRY_VARIABLE} is {text!r}; it must be a number of seconds, such as {default:g}")
+    return seconds
 
 
 def is_term_held(run: str) -> bool:
@@ -122,14 +183,19 @@ def is_term_held(run: str) -> bool:
         beat = files.status_of(_beat_path(folder, last))
     except OSError:
         return False
-    return beat is not None and time.time() - beat.st_mtime < EXPIRY_SECONDS
+    expiry = claim.expiry_seconds if claim is not None else EXPIRY_SECONDS
+    return beat is not None and time.time() - beat.st_mtime < expiry
 
 
 def _is_over(
     folder: str, number: int, expiry: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> bool:
     """Whether the term was ended, or its beat did not change for one whole expiry. Blocks while it watches."""
-    first, end = _read_beat(folder, number), clock() + expiry
+    first, since = _read_beat(folder, number), clock()
+    seen = _seen.get(folder)
+    if seen is not None and seen[:2] == (number, first):
+        since = seen[2]  # `observe_term` has watched it
+    end = since + expiry
     while clock() < end:
         now = _read_beat(folder, number)
         if now == "-1":
@@ -140,10 +206,10 @@ def _is_over(
     return True
 
 
-def _claim(folder: str, number: int, nonce: str) -> bool:
+def _claim(folder: str, number: int, nonce: str, expiry_seconds: float) -> bool:
     """Create the claim file of this number. True if it is ours."""
     path = os.path.join(folder, f"{number:06}")
-    claim = _Claim(nonce, this_process())
+    claim = _Claim(nonce, this_process(), expiry_seconds)
     with contextlib.suppress(FileExistsError):
         handle = files.create_file(path)
         try:

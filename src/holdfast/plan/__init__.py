@@ -11,10 +11,11 @@ if TYPE_CHECKING:
         adopt_benchmarks,
         all_benchmarks,
         broken_packages,
-        expand_benchmarks,
+        change_benchmarks,
         find_benchmark,
+        find_benchmark_doubts,
         is_benchmark_name,
-        mark_changes,
+        resolve_benchmarks,
         task_fields,
     )
     from holdfast.plan.differences import changed_inputs, changed_rows
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         scoring_roles,
         survey,
     )
+    from holdfast.plan.slices import PlanDivision, PlanSlice
     from holdfast.plan.sources import has_same_rows, is_same_source, pin_revisions, source_of
     from holdfast.plan.stamps import ComparedRows, stamp_of_data
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -64,8 +66,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "benchmarks": (
-                "JUDGE Benchmark adopt_benchmarks all_benchmarks broken_packages expand_benchmarks find_benchmark "
-                "is_benchmark_name mark_changes task_fields"
+                "JUDGE Benchmark adopt_benchmarks all_benchmarks broken_packages change_benchmarks find_benchmark "
+                "find_benchmark_doubts is_benchmark_name resolve_benchmarks task_fields"
             ),
             "differences": "changed_inputs changed_rows",
             "draft": "PlanDraft draft_plan write_plan",
@@ -77,6 +79,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "lookup": "data_lines_at find_data_line planned_line_at",
             "planner": ("PreparedTask Rows WrittenPlan check_groups inputs_of models_of prepare scoring_roles survey"),
+            "slices": "PlanDivision PlanSlice",
             "sources": "has_same_rows is_same_source pin_revisions source_of",
             "stamps": "ComparedRows stamp_of_data",
         },
@@ -92,10 +95,12 @@ __all__ = [
     "DataLine",
     "DataRow",
     "Flaw",
+    "PlanDivision",
     "PlanDraft",
     "PlanExtension",
     "PlanLine",
     "PlanReplacement",
+    "PlanSlice",
     "PreparedTask",
     "RowLookup",
     "Rows",
@@ -104,6 +109,7 @@ __all__ = [
     "adopt_benchmarks",
     "all_benchmarks",
     "broken_packages",
+    "change_benchmarks",
     "changed_inputs",
     "changed_rows",
     "check_blobs",
@@ -115,8 +121,8 @@ __all__ = [
     "data_path",
     "data_rows",
     "draft_plan",
-    "expand_benchmarks",
     "find_benchmark",
+    "find_benchmark_doubts",
     "find_data_line",
     "find_planned_line",
     "find_problem",
@@ -125,7 +131,6 @@ __all__ = [
     "inputs_of",
     "is_benchmark_name",
     "is_same_source",
-    "mark_changes",
     "models_of",
     "originals",
     "pin_revisions",
@@ -134,6 +139,7 @@ __all__ = [
     "planned_lines",
     "prepare",
     "read_lines",
+    "resolve_benchmarks",
     "rows_of",
     "scoring_roles",
     "source_of",

@@ -202,6 +202,15 @@ def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
         raise DamagedError(f"{path} is damaged: {found} of {cell.count} keys of {cell.task} are left; {RESTORE}")
 
 
+def chosen_lines(run: str, cell: Cell, is_chosen: "Iterable[bool]", count: int) -> "list[PlanLine]":
+    """The `count` keys of a cell that are chosen: `is_chosen` has a value for each key. The others are not decoded."""
+    path = plan_path(run, cell.block)
+    found = [_plan_line.decode(line) for line in itertools.compress(read_lines(path, cell.plan_at), is_chosen)]
+    if len(found) < count:
+        raise DamagedError(f"{path} is damaged: {count - len(found)} keys of {cell.task} are lost; {RESTORE}")
+    return found
+
+
 def find_planned_line(run: str, cell: Cell, key: str) -> "PlanLine | None":
     """The line of a key in the plan of a cell's block; None if it has none."""
     line = find_line(plan_path(run, cell.block), cell.plan_at, b'"k":' + msgspec.json.encode(key) + b",")

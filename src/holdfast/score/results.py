@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import HoldfastError, describe_error
 from holdfast.records import Answer, Sample, Score
 from holdfast.score.definition import Extractor, Scorer, ScoringFailed, shorten
-from holdfast.score.scales import describe_scale, is_on_scale
+from holdfast.score.scales import describe_scale, is_on_scale, scorer_scales
 
 MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000
@@ -40,7 +40,7 @@ async def score_answer(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any 
     if scorer.extract or scorer.extract_target:
         sample, read = await _read(scorer, sample, answer)
     scores = _scores(scorer, await _call(scorer, sample, read, ctx))
-    return _with_extracted(scores, read) if scorer.extract else scores
+    return _with_extracted(scorer, scores, read) if scorer.extract else scores
 
 
 def score_at_once(scorer: Scorer, sample: Sample, answer: Answer) -> dict[str, Score] | None:
@@ -58,7 +58,7 @@ def score_at_once(scorer: Scorer, sample: Sample, answer: Answer) -> dict[str, S
         raise
     except Exception as error:
         raise _failed(scorer, error) from error
-    return _with_extracted(scores, read) if scorer.extract else scores
+    return _with_extracted(scorer, scores, read) if scorer.extract else scores
 
 
 def is_quick(scorer: Scorer) -> bool:
@@ -69,12 +69,24 @@ def is_quick(scorer: Scorer) -> bool:
     return all(each.__module__.startswith(_OUR_SCORERS) for each in functions)
 
 
-def _with_extracted(scores: dict[str, Score], read: Answer) -> dict[str, Score]:
-    """Add what was extracted as the reason: the answer alone does not show what was compared."""
+def _with_extracted(scorer: Scorer, scores: dict[str, Score], read: Answer) -> dict[str, Score]:
+    """Add what was extracted as the reason: the answer alone does not show what was compared. If nothing was extracted,
+    scores that count as wrong are marked as unreadable.
+    """
     reason = f"extracted {shorten(read.text)!r}"
-    return {
-        name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
-    }
+    found = {}
+    for name, score in scores.items():
+        is_marked = score.unreadable or (not read.text and _is_lowest(scorer, name, score.value))
+        if is_marked != score.unreadable or not score.reason:
+            score = msgspec.structs.replace(score, reason=score.reason or reason, unreadable=is_marked)
+        found[name] = score
+    return found
+
+
+def _is_lowest(scorer: Scorer, name: str, value: Any) -> bool:
+    """Whether a score counts as wrong: false, or the lowest value of a scale with two ends. No length is wrong."""
+    scale = scorer_scales(scorer).of(name.removeprefix(scorer.name).removeprefix("."))
+    return value is False or (scale is not None and scale.width is not None and as_number(value) == scale.lowest)
 
 
 async def score_group(
@@ -161,13 +173,14 @@ def _score(scorer: Scorer, result: Any, part: str = "") -> Score:
         _check_scale(scorer, part, value)
     if not isinstance(result, Score):
         return Score(value)
+    is_unread = bool(result.unreadable) and as_number(value) is not None
     if not result.metadata and isinstance(result.metadata, dict):
-        return Score(value, str(result.reason or ""))
+        return Score(value, str(result.reason or ""), unreadable=is_unread)
     try:
         msgspec.json.encode(result.metadata)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _invalid_result(scorer, f"metadata that cannot be stored as JSON ({error})") from error
-    return Score(value, str(result.reason or ""), result.metadata)
+    return Score(value, str(result.reason or ""), result.metadata, is_unread)
 
 
 def _check_scale(scorer: Scorer, part: str, value: Any) -> None:

@@ -20,6 +20,8 @@ _DEEPEST = 50
 _COSINE = Scale("range", -1.0, 1.0)
 _RATINGS = 5
 """The default of the argument `scale` of `rubric`."""
+_CORRECT = "correct"
+_CORRECT_ROW = f" {_CORRECT}"
 COMBINING = ("all_of", "any_of", "none_of", "weighted")
 """Scorers whose parts must have the same scale."""
 
@@ -48,8 +50,10 @@ class ScorerScales(msgspec.Struct, frozen=True):
 class EvaluationScales:
     """The scales of all scores of one task in an evaluation. Made by `scales_of`."""
 
-    def __init__(self, scorers: Mapping[str, ScorerScales]) -> None:
+    def __init__(self, scorers: Mapping[str, ScorerScales], weights: Mapping[str, str] | None = None) -> None:
         self._scorers = scorers
+        self.weights: Mapping[str, str] = weights or {}
+        """By scorer: the column of the rows by which its scores weigh; without scorers whose scores weigh equally."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +61,11 @@ class EvaluationScales:
         return tuple(self._scorers)
 
     def of(self, score: str) -> Scale | None:
-        """The scale of a score by its recorded name (`rubric`, `rubric.a`, `mine.part`); None if it is unknown."""
+        """The scale of a score by its recorded name (`rubric`, `rubric.a`, `mine.part`), or of the row of a report that
+        counts correct grades (`grade correct`); None if it is unknown.
+        """
+        if score.endswith(_CORRECT_ROW) and score not in self._scorers:
+            score = f"{score.removesuffix(_CORRECT_ROW)}.{_CORRECT}"
         name, part = score, ""
         while name not in self._scorers:  # a scorer's own name may contain dots, so the longest name wins
             name, dot, _ = name.rpartition(".")
@@ -69,8 +77,9 @@ class EvaluationScales:
 
 def scales_of(scorers: Iterable[Mapping[str, Any]], task: str) -> EvaluationScales:
     """The scales of a task's scores. `scorers`: as an evaluation records them, by any version."""
-    own = (each for each in scorers if each.get("task", task) == task)
-    return EvaluationScales({str(each.get("name", "")): scorer_scales(each) for each in own})
+    own = {str(each.get("name", "")): each for each in scorers if each.get("task", task) == task}
+    weights = {name: WEIGHTS[function] for name, each in own.items() if (function := _recorded(each)[0]) in WEIGHTS}
+    return EvaluationScales({name: scorer_scales(each) for name, each in own.items()}, weights)
 
 
 def scorer_scales(scorer: Any, depth: int = 0) -> ScorerScales:
@@ -136,6 +145,11 @@ def _pairwise(args: Mapping[str, Any], depth: int) -> ScorerScales:
     return ScorerScales({"": UNIT, **_votes([""], args, UNIT)})
 
 
+def _grades(args: Mapping[str, Any], depth: int) -> ScorerScales:
+    """label"""
+    return ScorerScales({"": LABEL, _CORRECT: BOOL})
+
+
 def _votes(names: Sequence[str], args: Mapping[str, Any], scale: Scale) -> dict[str, Scale]:
     """The scale of each vote of a panel. A single judge has no vote beside the score."""
     roles = args.get("roles") or []
@@ -195,6 +209,9 @@ def _hull(scales: Sequence[Scale | None]) -> Scale | None:
     return COUNT if len(lowest) == len(known) and min(lowest) >= 0 else NUMBER
 
 
+WEIGHTS = {"ifeval_instruction": "instruction_id_list"}
+"""Built-in scorers that give the share of several parts of a sample: the column of the rows that lists these parts. The
+mean weighs each score by their number, so it is the share of all parts."""
 _Rule = Callable[[Mapping[str, Any], int], ScorerScales]
 BUILT_IN_SCALES: dict[str, Scale | _Rule] = {
     "acc": BOOL,
@@ -215,7 +232,7 @@ BUILT_IN_SCALES: dict[str, Scale | _Rule] = {
     "edit_similarity": UNIT,
     "embedding_similarity": _COSINE,
     "exact_match": BOOL,
-    "grade": LABEL,
+    "grade": _grades,
     "ifeval_instruction": UNIT,
     "ifeval_prompt": BOOL,
     "includes": BOOL,

@@ -4,7 +4,7 @@ models are in `tools`.
 """
 
 from holdfast.solve.context import Context, ToolFailedError
-from holdfast.solve.definition import Solve, Solver
+from holdfast.solve.definition import ScoredContinuation, Solve, Solver
 from holdfast.solve.mcp import servers_in
 from holdfast.solve.prompts import Prompt, Renderer, ShotRule, columns_of, is_in_text
 from holdfast.solve.registry import SOLVERS, SolverParameter, parameters_of, resolve_solver, sandboxes_of, solver
@@ -29,6 +29,7 @@ __all__ = [
     "RecordedStep",
     "Renderer",
     "Scope",
+    "ScoredContinuation",
     "Send",
     "ShotRule",
     "Solve",

@@ -20,6 +20,19 @@ from holdfast.solve.tools.tool import Tool
 Solve = Callable[..., Awaitable[str | Answer]]
 
 
+class ScoredContinuation(msgspec.Struct, frozen=True):
+    """A choice that is scored by its likelihood: its text, the name that a target may use, and the request."""
+
+    text: str
+    label: str
+    context: str
+    continuation: str
+
+
+Preview = Callable[..., list[ScoredContinuation]]
+"""The continuations that a solver scores, from a sample, its first messages and the arguments of the solver."""
+
+
 class Solver(msgspec.Struct, frozen=True):
     """A solver with its arguments."""
 
@@ -29,6 +42,12 @@ class Solver(msgspec.Struct, frozen=True):
     """As written in the spec."""
     given: dict[str, Any]
     """What the function is called with: names of functions, tools and solvers are resolved."""
+    preview: Preview | None = None
+    """For a solver that scores continuations and generates nothing; None for all others."""
+
+    def continuations(self, sample: Sample, messages: list[Message]) -> list[ScoredContinuation]:
+        """The continuations that it would score, without sending anything; none if it generates text."""
+        return [] if self.preview is None else self.preview(sample, messages, **self.given)
 
     async def solve(self, sample: Sample, ctx: Context) -> Answer:
         return self.as_answer(await self.function(sample, ctx, **self.given))

@@ -14,20 +14,12 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.records import Answer, Message, Sample
 from holdfast.solve.context import Context, together
+from holdfast.solve.definition import ScoredContinuation
 
 _TEXT_FIELDS = ("text", "choices")
 """Where a mapping has its texts: ARC and CommonsenseQA; TruthfulQA."""
 _BETWEEN = "\n\n"
 """Between the examples of a few-shot prompt."""
-
-
-class ScoredContinuation(msgspec.Struct, frozen=True):
-    """One choice: its text, the name that a target may use, and the request that scores it."""
-
-    text: str
-    label: str
-    context: str
-    continuation: str
 
 
 class ChoiceSource(msgspec.Struct, frozen=True):
@@ -55,13 +47,7 @@ async def choice_likelihood(
     `text` and `label`, or a list of columns; or `texts`, equal for all samples. With `context_per_choice`, each choice
     replaces that mark in the prompt, and the text after the mark is scored.
     """
-    found, names = (source.texts, []) if source.texts else _read_choices(sample, source.choices)
-    named = _labels(source.labels or names, len(found))
-    context = _context(ctx.messages, delimiter)
-    made = [
-        ScoredContinuation(text, label, *_request(context, text, context_per_choice, delimiter))
-        for text, label in zip(found, named, strict=True)
-    ]
+    made = scored_continuations(sample, ctx.messages, source, context_per_choice, delimiter)
     scored = await together(ctx.likelihood(each.context, each.continuation) for each in made)
     best = max(range(len(made)), key=lambda index: scored[index].logprob)
     # A space is the delimiter if there is no other one. Otherwise it belongs to the choice, as in lm-eval.
@@ -80,6 +66,23 @@ async def choice_likelihood(
     label = made[best].label
     message: Message = {"role": "assistant", "content": label, "likelihood": {"best": best, "choices": details}}
     return Answer(label, message, finish_reason="stop")
+
+
+def scored_continuations(
+    sample: Sample,
+    messages: Sequence[Message],
+    source: ChoiceSource = _DEFAULT_SOURCE,
+    context_per_choice: str = "",
+    delimiter: str = " ",
+) -> list[ScoredContinuation]:
+    """The requests of `choice_likelihood`, one for each choice. Its arguments, with the messages of the prompt."""
+    found, names = (source.texts, []) if source.texts else _read_choices(sample, source.choices)
+    named = _labels(source.labels or names, len(found))
+    context = _context(messages, delimiter)
+    return [
+        ScoredContinuation(text, label, *_request(context, text, context_per_choice, delimiter))
+        for text, label in zip(found, named, strict=True)
+    ]
 
 
 def fit_choice_likelihood(given: dict[str, Any], place: str) -> dict[str, Any]:

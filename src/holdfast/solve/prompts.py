@@ -290,7 +290,7 @@ class Renderer:
         self._system = compile_template(prompt.system) if prompt.system else None
         self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
         self._messages = [(message, _content(message.get("content"), compile_template)) for message in prompt.messages]
-        self._shots = _Shots(prompt.shots, prompt.shot_rule)
+        self._shots = _Shots(prompt.shots, prompt.shot_rule) if prompt.shots else None
         self._shot_style = prompt.shot_rule.style
         self._shot_answer = compile_template(prompt.shot_rule.answer) if prompt.shot_rule.answer else None
         self._files = prompt.files
@@ -301,7 +301,7 @@ class Renderer:
         made: list[Message] = []
         if self._system is not None:
             made.append({"role": "system", "content": self._system(sample.row)})
-        shown = self._shots.shown_to(sample)
+        shown = self._shots.shown_to(sample) if self._shots is not None else ()
         if self._shot_style == "turns":
             for shot in shown:
                 made += self._question(shot)
@@ -369,8 +369,6 @@ class _Shots:
     def shown_to(self, sample: Sample) -> Sequence[Sample]:
         """The examples of a sample: never itself nor one of its group. SpecError if there are not enough."""
         rule = self._rule
-        if not self._pools:
-            return ()
         pool = self._pools.get(self._value_of(sample), [])
         if not rule.n:
             return pool

@@ -28,8 +28,8 @@ from holdfast.score import import_user_module
 from holdfast.solve import agents
 from holdfast.solve.agents import Join, Pattern, command, fit_command
 from holdfast.solve.context import Context
-from holdfast.solve.definition import Solve, Solver
-from holdfast.solve.likelihood import choice_likelihood, fit_choice_likelihood
+from holdfast.solve.definition import Preview, Solve, Solver
+from holdfast.solve.likelihood import choice_likelihood, fit_choice_likelihood, scored_continuations
 from holdfast.solve.mcp import ToolSource, read_server
 from holdfast.solve.resources import Role
 from holdfast.solve.tools.built_in import TOOLS
@@ -246,6 +246,7 @@ _FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     "conversation": agents.fit_conversation,
 }
 """Checks that involve several arguments, and defaults that depend on others."""
+_PREVIEWS: dict[str, Preview] = {"choice_likelihood": scored_continuations}
 
 
 def resolve_solver(entry: Any, place: str) -> Solver:
@@ -260,7 +261,7 @@ def resolve_solver(entry: Any, place: str) -> Solver:
         given = read_arguments(function, arguments, f"{place}.{name}", resolve_solver)
         if name in _FITTING:
             given = _FITTING[name](given, f"{place}.{name}")
-        return Solver(name, function, arguments, given)
+        return Solver(name, function, arguments, given, _PREVIEWS.get(name))
     _check(name, function, arguments, place)
     return Solver(name, function, arguments, arguments)
 

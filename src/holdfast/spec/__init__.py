@@ -1,6 +1,6 @@
 """Specs: their types, how they are read, and what changing each field means for a resume."""
 
-from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes
+from holdfast.spec.drift import changes_beyond_extension, find_differences, refused_changes, with_own_places
 from holdfast.spec.messages import find_warnings, nearest, nearest_file
 from holdfast.spec.providers import (
     LOCAL_BATCHES,
@@ -20,6 +20,7 @@ from holdfast.spec.source.conditions import KeptCombinations
 from holdfast.spec.source.data import expand_dataset
 from holdfast.spec.source.includes import SpecFile, read_spec
 from holdfast.spec.source.loader import (
+    ResolvedSpec,
     Selection,
     build_spec,
     change_spec,
@@ -40,6 +41,7 @@ from holdfast.spec.source.variables import (
     fill_environment,
     fill_options,
     fill_params,
+    mentioned_variables,
     refused_variables,
     variables_in,
 )
@@ -59,6 +61,7 @@ from holdfast.spec.types import (
     Sandbox,
     Spec,
     Task,
+    WorkerResources,
     described,
 )
 
@@ -85,6 +88,7 @@ __all__ = [
     "Price",
     "ProviderInfo",
     "Reduction",
+    "ResolvedSpec",
     "RunLimits",
     "SampleLimits",
     "Sandbox",
@@ -92,6 +96,7 @@ __all__ = [
     "Spec",
     "SpecFile",
     "Task",
+    "WorkerResources",
     "adopt_stored",
     "base_of",
     "build_spec",
@@ -113,6 +118,7 @@ __all__ = [
     "is_external",
     "key_variables",
     "load_spec",
+    "mentioned_variables",
     "missing_keys",
     "nearest",
     "nearest_file",
@@ -130,4 +136,5 @@ __all__ = [
     "value_of",
     "variables_in",
     "why_no_likelihoods",
+    "with_own_places",
 ]

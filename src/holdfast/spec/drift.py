@@ -5,7 +5,7 @@ file, the order of its keys and the use of `defaults` make no difference, becaus
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from holdfast.records import Change
 from holdfast.spec.types import Spec, field_classes
 
 _SEVERITIES = ("place", "throughput", "evaluation", "result")
+_OWN = ("place", "throughput")
+T = TypeVar("T", bound=msgspec.Struct)
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -70,11 +72,39 @@ def _compare_nested(was: Any, now: Any, where: str) -> Iterator[Change]:
                 yield Change(f"{where}.{name}", old, new, "result")
         if list(before) != list(after) and set(before) == set(after):
             yield Change(f"{where} (order)", list(before), list(after), "result")
-    else:  # a whole part is added or removed: the most severe class among its fields
-        part = type(now if was is None else was)
-        declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
-        kind = max(declared, key=_SEVERITIES.index)
+    else:  # a whole part is added or removed
+        kind = _most_severe(type(now if was is None else was))
         yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), kind)
+
+
+def _most_severe(part: type[msgspec.Struct]) -> str:
+    """The most severe class among the fields of a part."""
+    declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
+    return max(declared, key=_SEVERITIES.index)
+
+
+def with_own_places(stored: T, own: T) -> T:
+    """The stored spec with the speed and the places of another one: of a worker that has its own, and for which all
+    else is decided by the run.
+    """
+    changed: dict[str, Any] = {}
+    for name, kind in field_classes(type(stored)):
+        was, mine = getattr(stored, name), getattr(own, name)
+        if kind == "nested":
+            changed[name] = _with_own_parts(was, mine)
+        elif kind in _OWN:
+            changed[name] = mine
+    return msgspec.structs.replace(stored, **changed)
+
+
+def _with_own_parts(was: Any, mine: Any) -> Any:
+    if isinstance(was, list | dict):
+        parts = {name: with_own_places(part, _by_name(mine).get(name, part)) for name, part in _by_name(was).items()}
+        return parts if isinstance(was, dict) else list(parts.values())
+    if was is not None and mine is not None:
+        return with_own_places(was, mine)
+    part = was if was is not None else mine
+    return mine if part is not None and _most_severe(type(part)) in _OWN else was
 
 
 def _by_name(parts: Any) -> dict[str, Any]:

@@ -25,10 +25,18 @@ _OFF = "{} removes all limits; null switches a single limit off"
 _DEFAULTS = "leave it out or write {} to use the defaults"
 _SIMILARITY_MIN = 0.8
 """Similarity cutoff for typos of a field. `api_key` and `api_key_env` are below it."""
-_WRITTEN: dict[type[msgspec.Struct], set[str]] = {Spec: {"defaults", "include"}, Task: {"when"}, Model: {"when"}}
+_SUBSET = "subset"
+"""Tasks of benchmarks have it, until it has become a selection of rows."""
+_WRITTEN: dict[type[msgspec.Struct], set[str]] = {
+    Spec: {"defaults", "include"},
+    Task: {"when", _SUBSET},
+    Model: {"when"},
+}
 """What a spec may write beside the fields of the effective spec."""
 _ABSENT = object()
 _EXPECTED = {
+    "Expected `object | null`, got `int`": "expected a mapping, got a number; write one",
+    "Expected `object | null`, got `str`": "expected a mapping, got text; write one",
     "Expected `object`, got `str`": "expected a mapping, got text; write one",
     "Expected `array`, got `str`": "expected a list, got text; write one",
 }
@@ -78,8 +86,10 @@ def _place_of(field: str, kind: type[msgspec.Struct]) -> str:
     if kind is Model and field in SAMPLING_PARAMETERS:
         return f"; it is a sampling parameter: write params: {{{field}: …}}"
     for part, name in _PARTS.items():
-        if part is not kind and field in {each.name for each in msgspec.structs.fields(part)}:
-            return f"; it is a field of {name}"
+        names = {each.name for each in msgspec.structs.fields(part)} | ({_SUBSET} if part is Task else set())
+        if part is not kind and field in names:
+            above = {Task: "tasks", Model: "models"}.get(part) if kind is Spec else None
+            return f"; it is a field of {name}{f': {above}.NAME.{field}' if above else ''}"
     return ""
 
 

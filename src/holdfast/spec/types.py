@@ -189,11 +189,11 @@ class Model(_Part, frozen=True, kw_only=True):
         ),
     ] = True
     requests_per_minute: Annotated[
-        Positive | None, THROUGHPUT, described("Most requests per minute; null: no limit.")
+        Positive | None, THROUGHPUT, described("Most requests per minute, of all workers; null: no limit.")
     ] = None
-    tokens_per_minute: Annotated[Positive | None, THROUGHPUT, described("Most tokens per minute; null: no limit.")] = (
-        None
-    )
+    tokens_per_minute: Annotated[
+        Positive | None, THROUGHPUT, described("Most tokens per minute, of all workers; null: no limit.")
+    ] = None
     patience_seconds: Annotated[
         float,
         THROUGHPUT,
@@ -357,12 +357,12 @@ class SampleLimits(_Part, frozen=True, kw_only=True):
 
 @classified
 class RunLimits(_Part, frozen=True, kw_only=True):
-    """The budget of a run, over all its resumes. A run that reaches it stops with exit code 6; raise it to continue."""
+    """The budget of a run, over all resumes and workers. At it the run stops with exit code 6; raise it to continue."""
 
     cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, THROUGHPUT, described("Most dollars.")] = None
     tokens: Annotated[Positive | None, THROUGHPUT, described("Most tokens.")] = None
     requests: Annotated[Positive | None, THROUGHPUT, described("Most requests.")] = None
-    seconds: Annotated[Seconds | None, THROUGHPUT, described("Most seconds.")] = None
+    seconds: Annotated[Seconds | None, THROUGHPUT, described("Most seconds of work, without pauses.")] = None
 
 
 @classified
@@ -426,6 +426,13 @@ class BenchmarkOrigin(_Part, frozen=True, kw_only=True):
 
     name: Annotated[Name, THROUGHPUT, described("Name of the benchmark, with its variant.")]
     version: Annotated[Positive, THROUGHPUT, described("Version of the benchmark.")] = 1
+    metric: Annotated[str, THROUGHPUT, described("Scorer that gives the result; empty: not known.")] = ""
+    samples: Annotated[
+        Positive | None, THROUGHPUT, described("Number of samples of the whole benchmark; null: not known.")
+    ] = None
+    copy: Annotated[
+        bool, THROUGHPUT, described("Whether the task is an editable copy, which reports do not call the benchmark.")
+    ] = False
     subset: Annotated[
         list[str], THROUGHPUT, described("Values of the column `by` that were selected; each must occur in the data.")
     ] = field(default_factory=list)
@@ -507,6 +514,15 @@ class Concurrency(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class WorkerResources(_Part, frozen=True, kw_only=True):
+    """What `run --executor ray` reserves for each worker on its node."""
+
+    cpus: Annotated[float, THROUGHPUT, Meta(ge=0), described("CPU cores.")] = 1.0
+    gpus: Annotated[float, THROUGHPUT, Meta(ge=0), described("GPUs; a worker sees only its own.")] = 0.0
+    memory_gb: Annotated[float, THROUGHPUT, Meta(ge=0), described("Gigabytes of memory; 0: none reserved.")] = 0.0
+
+
+@classified
 class Mirror(_Part, frozen=True, kw_only=True):
     """A copy of the run in an object store, updated while the run works."""
 
@@ -538,6 +554,12 @@ class Spec(_Part, frozen=True, kw_only=True):
     seed: Annotated[int, RESULT, described("Seed of all random choices.")] = 0
     limit: Annotated[Positive | None, RESULT, described("Use only the first samples of each task; null: all.")] = None
     samples: Annotated[list[str] | None, RESULT, described("Use only the samples with these ids; null: all.")] = None
+    shard: Annotated[
+        str,
+        RESULT,
+        Meta(pattern=r"^(|[1-9][0-9]{0,5}/[1-9][0-9]{0,5})$"),
+        described("Use only this part of the keys, such as `3/8`; empty: all. `run --shard` sets it."),
+    ] = ""
     record_data: Annotated[bool, RESULT, described("Store the data rows with the run.")] = True
     models: Annotated[list[Model], NESTED, Meta(min_length=1), described("Models to evaluate.")]
     roles: Annotated[
@@ -547,6 +569,9 @@ class Spec(_Part, frozen=True, kw_only=True):
     limits: Annotated[Limits, NESTED, described("Limits of samples and of the run.")] = Limits()
     mirror: Annotated[Mirror | None, NESTED, described("Copy the run to an object store while it runs.")] = None
     concurrency: Annotated[Concurrency, NESTED, described("How much happens at once.")] = Concurrency()
+    workers: Annotated[WorkerResources, NESTED, described("What each worker on a cluster reserves.")] = (
+        WorkerResources()
+    )
     stall_seconds: Annotated[
         Seconds, THROUGHPUT, described("A run without any progress for this long is reported as stalled.")
     ] = 30.0

@@ -156,8 +156,8 @@ def _score(texts: LikelihoodTexts) -> Answer:
 
 
 def _answer(reply: str, messages: list[Message]) -> Answer:
-    texts = likelihood_texts(messages)
-    if texts is not None:
+    is_usual = not messages or messages[-1].get("role") == "user"
+    if not is_usual and (texts := likelihood_texts(messages)) is not None:
         return _score(texts)
     last, tokens = "", 0
     for message in messages:

@@ -1,7 +1,13 @@
 """Benchmarks: tasks that ship with Holdfast, each a few declarations and a card."""
 
 from holdfast.plan.benchmarks.card import JUDGE, NOTHING_FLATTERS, Benchmark, task_fields
-from holdfast.plan.benchmarks.expansion import adopt_benchmarks, changed_fields, expand_benchmarks, mark_changes
+from holdfast.plan.benchmarks.expansion import (
+    adopt_benchmarks,
+    change_benchmarks,
+    changed_fields,
+    find_benchmark_doubts,
+    resolve_benchmarks,
+)
 from holdfast.plan.benchmarks.registry import (
     all_benchmarks,
     broken_packages,
@@ -17,11 +23,12 @@ __all__ = [
     "adopt_benchmarks",
     "all_benchmarks",
     "broken_packages",
+    "change_benchmarks",
     "changed_fields",
-    "expand_benchmarks",
     "find_benchmark",
+    "find_benchmark_doubts",
     "find_conversion",
     "is_benchmark_name",
-    "mark_changes",
+    "resolve_benchmarks",
     "task_fields",
 ]

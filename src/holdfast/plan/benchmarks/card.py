@@ -40,7 +40,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     samples: int | None = None
     """Number of samples; None if it is not known."""
     metric: str
-    """The scorer whose mean is the result."""
+    """The scorer whose mean is the result; of grades, the share of correct answers."""
     subset: str = ""
     """What `subset` selects: a column of the converted rows, or `config`."""
     source: str
@@ -69,7 +69,12 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
 def task_fields(benchmark: Benchmark, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the task of a benchmark as in a spec, with the changes of the user."""
     fields: dict[str, Any] = {"name": benchmark.name, **copy.deepcopy(dict(benchmark.task))}
-    fields["benchmark"] = {"name": benchmark.name, "version": benchmark.version}
+    fields["benchmark"] = {
+        "name": benchmark.name,
+        "version": benchmark.version,
+        "metric": benchmark.metric,
+        "samples": benchmark.samples,
+    }
     if benchmark.share != "ok":
         fields["share"] = benchmark.share
     if benchmark.convert is not None:
@@ -79,7 +84,4 @@ def task_fields(benchmark: Benchmark, changes: Mapping[str, Any]) -> dict[str, A
             fields[name] = {**fields[name], **value}
         else:
             fields[name] = value
-    fewshot = fields.get("fewshot")
-    if isinstance(fewshot, dict) and fewshot.get("n") == 0:
-        fields["fewshot"] = None
     return fields

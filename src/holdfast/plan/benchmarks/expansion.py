@@ -1,26 +1,53 @@
 """Benchmarks in a spec: `tasks: [gsm8k, {benchmark: mmlu, subset: [anatomy]}]`.
 
-They are replaced by whole tasks before the spec is validated, so everything after this knows only tasks. The run
-stores the whole task with the version of the benchmark. When a newer Holdfast resumes it, the stored task is used.
+They are replaced by whole tasks before `--set` values are applied, so that these can name any field of the task. Then
+each task is completed: `subset` becomes a selection of rows, and restrictions of the data are kept. Everything after
+this knows only tasks. The run stores the whole task with the version of the benchmark. When a newer Holdfast resumes
+it, the stored task is used.
 """
 
-from collections.abc import Mapping
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.datasets import is_same_revision
-from holdfast.errors import SpecError
+from holdfast.errors import Problems, SpecError
 from holdfast.plan.benchmarks.card import Benchmark, task_fields
 from holdfast.plan.benchmarks.registry import all_benchmarks, find_benchmark
-from holdfast.spec import Spec, Task, expand_dataset
+from holdfast.spec import ResolvedSpec, Spec, SpecFile, Task, change_spec, expand_dataset, resolve_file
 
 _NOT_COMPARED = frozenset({"name", "benchmark", "models", "max_samples"})
 """Fields that are not the benchmark's own."""
+_CONFIG = "config"
+"""What `subset` selects where each subject, task or language is a configuration of the data set."""
+
+
+def resolve_benchmarks(
+    file: SpecFile,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = os.environ,
+    problems: Problems | None = None,
+) -> ResolvedSpec:
+    """Return the effective spec of a file, with a whole task for each benchmark. The arguments are those of
+    `resolve_file`.
+    """
+    whole = msgspec.structs.replace(file, raw=expand_benchmarks(file.raw, file.path))
+    resolved = resolve_file(whole, sets, environ, problems, complete_benchmark)
+    return msgspec.structs.replace(resolved, spec=mark_changes(resolved.spec))
+
+
+def change_benchmarks(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
+    """Apply `--set` values to the stored spec of a run, also to its benchmarks."""
+    return mark_changes(change_spec(stored, sets, complete_benchmark))
 
 
 def expand_benchmarks(raw: object, where: str = "") -> object:
-    """Return a spec that is not validated yet, with a whole task for each benchmark. `where`: its file, for errors."""
+    """Return a spec that is not validated yet, with a whole task for each benchmark; `complete_benchmark` finishes
+    them. `where`: the file of the spec, for errors.
+    """
     tasks = raw.get("tasks") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(tasks, list):
         return raw  # the loader says what a spec looks like
@@ -34,31 +61,97 @@ def _expand(task: Any, place: str) -> Any:
     named = task.get("benchmark") if isinstance(task, dict) else None
     if not isinstance(named, str):
         return task
-    benchmark = find_benchmark(named, place)
-    changes = {name: value for name, value in task.items() if name not in ("benchmark", "subset")}
-    fields = task_fields(benchmark, changes)
-    if "subset" in task:
-        _select_subset(fields, benchmark, task["subset"], place)
-    return fields
+    changes = {name: value for name, value in task.items() if name != "benchmark"}
+    return task_fields(find_benchmark(named, place), changes)
 
 
-def _select_subset(fields: dict[str, Any], benchmark: Benchmark, subset: Any, place: str) -> None:
+def complete_benchmark(task: dict[str, Any], place: str) -> None:
+    """Finish a task that was made of a benchmark, or copied from one, once `--set` values are applied. Other tasks stay
+    as they are. `place`: where the task is, for errors.
+    """
+    fewshot, subset = task.get("fewshot"), task.pop("subset", None)
+    origin = task.get("benchmark")
+    if isinstance(origin, str):
+        raise SpecError(f"{place}.benchmark: {origin!r} would be another task; name the benchmark in `tasks` of a spec")
+    benchmark = all_benchmarks().get(origin["name"]) if isinstance(origin, dict) and "name" in origin else None
+    _keep_restriction(task, benchmark, place)
+    if isinstance(fewshot, dict) and fewshot.get("n") == 0:
+        task["fewshot"] = None
+    elif benchmark is not None and isinstance(fewshot, dict):
+        task["fewshot"] = {**_example_source(benchmark, fewshot), **fewshot}
+    if subset is not None:
+        if benchmark is None:
+            raise SpecError(f"{place}.subset: only a benchmark has subsets; use dataset.where")
+        _select_subset(task, benchmark, subset, place)
+
+
+def _keep_restriction(task: dict[str, Any], benchmark: Benchmark | None, place: str) -> None:
+    """Keep the text of restricted data private, also in copies of its benchmark."""
+    dataset = task.get("dataset")
+    converted = all_benchmarks().get(str(dataset.get("convert"))) if isinstance(dataset, dict) else None
+    for each in filter(None, (benchmark, converted)):
+        if each.share != "ok" and task.setdefault("share", each.share) == "ok":
+            problem = f"the terms of the data of {each.name} forbid publishing its text; remove this field"
+            raise SpecError(f"{place}.share: {problem}. Use --include-restricted for a report that stays private")
+
+
+def _example_source(benchmark: Benchmark, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where examples come from if the user names only their number: as in the variant that shows some."""
+    variant = example_variant(benchmark)
+    if variant is None or given.get("path") or given.get("split"):
+        return {}
+    return dict(variant.task["fewshot"])
+
+
+def example_variant(benchmark: Benchmark) -> Benchmark | None:
+    """The variant of a benchmark without examples that shows some: `mmlu:5shot` of `mmlu`. None if there is none."""
+    if benchmark.task.get("fewshot"):
+        return None
+    base, solver = benchmark.name.partition(":")[0], benchmark.task.get("solver")
+    for name, each in all_benchmarks().items():
+        if name.partition(":")[0] == base and each.task.get("fewshot") and each.task.get("solver") == solver:
+            return each
+    return None
+
+
+def find_benchmark_doubts(spec: Spec) -> Iterator[str]:
+    """Warnings about tasks that resemble another benchmark more than the one that was named."""
+    for index, task in enumerate(spec.tasks):
+        origin = task.benchmark
+        benchmark = None if origin is None else all_benchmarks().get(origin.name)
+        variant = None if benchmark is None or task.fewshot is None else example_variant(benchmark)
+        if benchmark is not None and variant is not None:
+            doubt = f"{benchmark.name} has no examples of its own; {variant.name} has, with a prompt for them"
+            yield f"tasks[{index}].fewshot: {doubt}. To run that: holdfast run {variant.name}"
+
+
+def _select_subset(task: dict[str, Any], benchmark: Benchmark, subset: Any, place: str) -> None:
     names = [subset] if isinstance(subset, str) else subset
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise SpecError(f"{place}.subset: expected a name or a list of names")
     if not benchmark.subset:
         raise SpecError(f"{place}.subset: the benchmark {benchmark.name!r} has no subsets; use dataset.where")
-    dataset = fields["dataset"]
-    if benchmark.subset == "config":
-        known = dataset["config"]
+    dataset, origin = task["dataset"], task["benchmark"]
+    if benchmark.subset == _CONFIG:
+        known = benchmark.task["dataset"]["config"]
         for name in names:
             if name not in known:
-                raise SpecError(f"{place}.subset: there is no {name!r}; there are: {', '.join(known)}")
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+                raise SpecError(f"{place}.subset: there is no {name!r}; {hint}")
         dataset["config"] = names
         return
-    fields["benchmark"] |= {"subset": names, "by": benchmark.subset}
-    condition = f"{benchmark.subset} in {names!r}"
-    dataset["where"] = f"({dataset['where']}) and {condition}" if dataset.get("where") else condition
+    where = dataset.get("where") or ""
+    if origin.get("subset"):  # that of a stored spec, which the new one replaces
+        before = _condition(benchmark, origin["subset"])
+        where = "" if where == before else where.removeprefix("(").removesuffix(f") and {before}")
+    condition = _condition(benchmark, names)
+    dataset["where"] = f"({where}) and {condition}" if where else condition
+    task["benchmark"] = {**origin, "subset": names, "by": benchmark.subset}
+
+
+def _condition(benchmark: Benchmark, names: list[str]) -> str:
+    return f"{benchmark.subset} in {names!r}"
 
 
 def mark_changes(spec: Spec) -> Spec:
@@ -111,6 +204,8 @@ def adopt_benchmarks(given: Spec, stored: Spec) -> Spec:
 def _adopted(given: Task, stored: Task | None) -> Task:
     new, old = given.benchmark, None if stored is None else stored.benchmark
     if stored is None or new is None or old is None or new.name != old.name or new.version == old.version:
+        return given
+    if new.copy:  # it is the user's own task, whatever version it came from
         return given
     fields, own = msgspec.to_builtins(stored), msgspec.to_builtins(given)
     for name in (*old.changed, *new.changed, *(_NOT_COMPARED - {"benchmark"})):

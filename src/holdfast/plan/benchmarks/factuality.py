@@ -53,7 +53,8 @@ BENCHMARKS = [
         },
         differs=(
             "The judge's instructions are our own and define the same three grades; the judge is the role `judge` of "
-            "the spec. Published figures depend on their judge."
+            "the spec. Published figures depend on their judge. The result is the share of correct answers; reports "
+            "have F1 too."
         ),
         unverified=("the licence", "the topics: `metadata` may be a text in Python; rows without one have `unknown`"),
     )

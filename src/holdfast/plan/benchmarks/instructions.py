@@ -40,8 +40,8 @@ def _scorers(**arguments: bool) -> list[dict[str, dict[str, object]]]:
 
 
 _DIFFERS = (
-    "Sentences and words in capitals are found by own rules, not by nltk (docs/scorers.md). The mean of "
-    "instruction_strict and instruction_loose is over prompts; published figures are the share of all instructions."
+    "Sentences and words in capitals are found by own rules, not by nltk (docs/scorers.md). The means of "
+    "instruction_strict and instruction_loose are shares of all instructions, as published; prompts are independent."
 )
 _IFEVAL = Benchmark(
     name="ifeval",

@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import os
+import re
 from collections.abc import Iterable, Mapping
 
 from holdfast.datasets import Conversion
@@ -78,12 +79,28 @@ def find_benchmark(name: str, place: str = "") -> Benchmark:
         where = f"{place}: " if place else ""
         if name in broken_packages():
             raise SpecError(f"{where}{broken_packages()[name]}")
-        near = difflib.get_close_matches(name, all_benchmarks(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`holdfast benchmarks` lists them"
+        hint = _suggest(name)
         files = [f"./{name}", *(f"{name}{suffix}" for suffix in _SUFFIXES)]
         file = next((f"; to run the file, write {each}" for each in files if os.path.isfile(each)), "")
         raise SpecError(f"{where}there is no benchmark {name!r}; {hint}{file}")
     return found
+
+
+def _suggest(name: str) -> str:
+    """What to write instead of a name that no benchmark has. Upper case, hyphens and dots are common in other tools."""
+    typed = re.sub(r"[-. ]", "_", name.lower())
+    every = {each.replace(":", "_"): each for each in all_benchmarks()}
+    near = difflib.get_close_matches(typed.replace(":", "_"), every, n=1)
+    base, colon, _ = typed.partition(":")
+    variants = [each for each in all_benchmarks() if each.partition(":")[0] == base]
+    begun = [each for each in all_benchmarks() if each.startswith(f"{typed}_") and ":" not in each]
+    if typed in all_benchmarks():
+        return f"did you mean {typed!r}?"
+    if colon and variants:
+        return f"there are: {', '.join(variants)}"
+    if begun:
+        return f"there are: {', '.join(begun)}"
+    return f"did you mean {every[near[0]]!r}?" if near else "`holdfast benchmarks` lists them"
 
 
 def find_conversion(name: str) -> Conversion:

@@ -25,7 +25,7 @@ def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
     is_numbered = bool(labels) and labels == [str(index + 1) for index in range(len(labels))]
     found = (extract_labelled if is_numbered else extract_letter)(answer.text, letters)
     if found is None:
-        return Score(False, "no choice in the answer")
+        return Score(False, "no choice in the answer", unreadable=True)
     return Score(found in targets, f"read {found}")
 
 

@@ -112,7 +112,7 @@ async def code_tests(
         **{f"{_CODE}.{index}" if index else _CODE: each for index, each in enumerate(programs)},
     }
     if not answer.text.strip():
-        return Score(False, "no code in the answer")
+        return Score(False, "no code in the answer", unreadable=True)
     limits = CommandLimits(seconds, memory_mb, files_mb=16, processes=32)
     path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())

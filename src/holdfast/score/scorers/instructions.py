@@ -78,8 +78,8 @@ def ifeval_prompt(sample: Sample, answer: Answer, loose: bool = False, skip_lang
 @slow_if(lambda text, skip_language=False, **_: not skip_language)
 @scorer(check=_check_package)
 def ifeval_instruction(sample: Sample, answer: Answer, loose: bool = False, skip_language: bool = False) -> Score:
-    """The share of the row's instructions that the answer follows; otherwise like `ifeval_prompt`. The metadata counts
-    them: the published figure is the share of all instructions, not the mean over rows.
+    """The share of the row's instructions that the answer follows; otherwise like `ifeval_prompt`. Reports weigh rows
+    by the number of their instructions: the mean is the share of all instructions, as published.
     """
     followed = _follow(sample.row, answer.text, loose, skip_language)
     values = list(followed.values())

@@ -14,6 +14,7 @@ from holdfast.score.worker_process import run_in_worker_async
 
 _SECONDS_MAX = 5.0
 _SHOWN_PATH = 10
+_NO_JSON = "no JSON in the answer"
 
 
 @scorer
@@ -25,7 +26,7 @@ def json_field(sample: Sample, answer: Answer, path: str = "") -> Score:
         return Score(None, "the sample has no target")
     there, value = find_json(answer.text, path)
     if not there:
-        return Score(False, f"no JSON with {path!r} in it" if path else "no JSON in the answer")
+        return Score(False, f"no JSON with {path!r} in it" if path else _NO_JSON, unreadable=True)
     several = sample.target if isinstance(sample.target, list | tuple) else ()
     same = any(_are_equal(value, each) for each in (sample.target, *several))
     return Score(same, f"found {shorten(repr(value))}")
@@ -51,7 +52,7 @@ def _check_schema(schema: dict[str, Any]) -> str:
 async def json_schema(sample: Sample, answer: Answer, schema: dict[str, Any]) -> Score:
     """The answer's JSON is valid for a JSON Schema. References in the schema must point into the schema itself."""
     problem: str = await run_in_worker_async(_SECONDS_MAX, f"{__name__}:violation", answer.text, schema)
-    return Score(not problem, problem)
+    return Score(not problem, problem, unreadable=problem == _NO_JSON)
 
 
 def violation(text: str, schema: dict[str, Any]) -> str:
@@ -63,7 +64,7 @@ def violation(text: str, schema: dict[str, Any]) -> str:
 
     there, value = find_json(text, "")
     if not there:
-        return "no JSON in the answer"
+        return _NO_JSON
     registry: Registry[Any] = Registry()  # an empty registry fetches nothing
     error = next(validator_for(schema)(schema, registry=registry).iter_errors(value), None)
     if error is None:

@@ -27,7 +27,7 @@ def numeric(
     targets = [_target(entry) for entry in entries]
     found = last_quantity(answer.text, whole)
     if found is None:
-        return Score(False, "no number in the answer")
+        return Score(False, "no number in the answer", unreadable=True)
     same = any(found.value == each.value for each in targets) or any(
         _agree(found, each, tolerance, relative) for each in targets
     )
@@ -86,7 +86,9 @@ async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
     if not targets:
         return Score(None, "the sample has no target")
     same, read = await run_in_worker_async(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], targets, digits)
-    return Score(same, f"read {shorten(read)}" if read else "no expression in the answer")
+    if not read:
+        return Score(same, "no expression in the answer", unreadable=True)
+    return Score(same, f"read {shorten(read)}")
 
 
 def equals(text: str, targets: list[str], digits: int) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ run of the whole.
 import contextlib
 import copy
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,6 +34,11 @@ _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
 _TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
 _STORED_LEVELS_MAX = 100
 
+Complete = Callable[[dict[str, Any], str], None]
+"""Completes a task that is not validated yet, in place, once `--set` values and defaults are applied. Its second
+argument is the place of the task, for errors.
+"""
+
 
 class ResolvedSpec(msgspec.Struct, frozen=True):
     """An effective spec, and how many combinations each `when` kept."""
@@ -52,11 +57,12 @@ def resolve_file(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = os.environ,
     problems: Problems | None = None,
+    complete: Complete | None = None,
 ) -> ResolvedSpec:
     """Return the effective spec of a file that was read. With `environ=None`, `${NAME}` is not replaced. `problems`:
     receives errors that leave a spec to check further; by default they are raised, all at once.
     """
-    return _build(file, sets, environ, {}, problems, stored=False)
+    return _build(file, _Changes(sets, complete), environ, {}, problems, stored=False)
 
 
 def build_spec(
@@ -75,18 +81,25 @@ def fill_roles(roles: Mapping[str, Any], where: str, environ: Mapping[str, str] 
     return dict(filled["roles"])
 
 
-def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
+def change_spec(stored: Mapping[str, Any], sets: Sequence[str], complete: Complete | None = None) -> Spec:
     """Apply `--set` values to the stored spec of a run. Unchanged parameters are not validated: older versions accepted
     values that are invalid today, and their runs must stay resumable.
     """
     unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
     unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
-    return _build(SpecFile("", {**stored}), sets, None, unchanged, stored=True).spec
+    return _build(SpecFile("", {**stored}), _Changes(sets, complete), None, unchanged, stored=True).spec
+
+
+class _Changes(msgspec.Struct, frozen=True):
+    """What is applied to a spec after it was read."""
+
+    sets: Sequence[str] = ()
+    complete: Complete | None = None
 
 
 def _build(
     file: SpecFile,
-    sets: Sequence[str],
+    changes: _Changes,
     environ: Mapping[str, str] | None,
     unchanged: Mapping[str, Mapping[str, Any]],
     problems: Problems | None = None,
@@ -103,7 +116,7 @@ def _build(
         )
     with _explain_origins(origins, where):
         try:
-            mapping = _merge_values(file, sets, environ, origins, stored=stored)
+            mapping = _merge_values(file, changes, environ, origins, stored=stored)
             models = [str(part.get("name")) for _, part in _raw_parts(mapping, "models")]
             tasks = [str(part.get("name")) for _, part in _raw_parts(mapping, "tasks")]
             refused: dict[str, None] = {}
@@ -137,7 +150,7 @@ def _explain_origins(origins: Origins, where: str) -> Iterator[None]:
 
 
 def _merge_values(
-    file: SpecFile, sets: Sequence[str], environ: Mapping[str, str] | None, origins: Origins, *, stored: bool
+    file: SpecFile, changes: _Changes, environ: Mapping[str, str] | None, origins: Origins, *, stored: bool
 ) -> dict[str, Any]:
     """Return the spec with variables replaced, `--set` values and defaults applied, as it would be stored."""
     where, environment = file.path, os.environ if environ is None else environ
@@ -146,8 +159,8 @@ def _merge_values(
     if environ is not None:
         mapping = substitute(mapping, environ, "", where, is_late)
     _anchor_included(mapping, origins)
-    refuse_literals_in_sets([split_assignment(each) for each in sets], environment)
-    for assignment in sets:
+    refuse_literals_in_sets([split_assignment(each) for each in changes.sets], environment)
+    for assignment in changes.sets:
         origins.note_assignment(assign(mapping, assignment))
     if INCLUDE in mapping:
         raise SpecError(f"{where}: {INCLUDE}: only a spec file can include others; write it there")
@@ -157,7 +170,9 @@ def _merge_values(
     _refuse_infinite_params(mapping, where)
     mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
     assert isinstance(mapping, dict)
-    for _, task in _raw_parts(mapping, "tasks"):
+    for place, task in _raw_parts(mapping, "tasks"):
+        if changes.complete is not None:
+            changes.complete(task, ": ".join(filter(None, (where, place))))
         expand_dataset(task)
     for _, model in _raw_models(mapping):  # `batch: true` is a batch with all defaults
         if isinstance(model.get("batch"), bool):

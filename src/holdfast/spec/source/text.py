@@ -180,6 +180,7 @@ def assign(mapping: dict[str, Any], assignment: str) -> str:
     path, value = split_assignment(assignment)
     assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"  # for errors: it may contain a key
     steps = _steps(path, assignment)
+    _refuse_entry(mapping, steps, path)
     here: Any = mapping
     place = ""
     while len(steps) > 1:
@@ -205,6 +206,15 @@ def assign(mapping: dict[str, Any], assignment: str) -> str:
         here[str(last)] = value
         return f"{place}.{last}".removeprefix(".")
     raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
+
+
+def _refuse_entry(mapping: Mapping[str, Any], steps: list[str | int], path: str) -> None:
+    """SpecError for a path that begins with the name of a task or a model."""
+    for kind in ("tasks", "models") if steps[0] not in mapping else ():
+        entries = mapping.get(kind)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("name") and f"{path}.".startswith(f"{entry['name']}."):
+                raise SpecError(f"--set {path}: {entry['name']} is one of the {kind}; write --set {kind}.{path}=…")
 
 
 def split_assignment(assignment: str) -> tuple[str, Any]:

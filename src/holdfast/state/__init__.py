@@ -13,6 +13,7 @@ from holdfast.state.cache import (
     Identity,
     cache_folder,
     entry_path,
+    hold_copy,
     identify,
     is_networked,
     kind_folder,
@@ -29,13 +30,23 @@ from holdfast.state.index import Index, PlannedPage, ScoredPage
 from holdfast.state.index_pages import Life, RunTotals
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.snapshot import CheckedFiles, Stamps, identity_in, is_current, stamp_of_file, stamp_segments
+from holdfast.state.snapshot import (
+    CheckedFiles,
+    Stamps,
+    are_unchanged,
+    have_changed,
+    identity_in,
+    is_current,
+    stamp_of_file,
+    stamp_segments,
+)
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import OpenJob, Story, role_prices
+from holdfast.state.story import BEGINNINGS, ENDS, OpenJob, Story, role_prices
 from holdfast.state.totals import (
     LONG,
     ReducedTotals,
     Reducing,
+    RelatedSamples,
     ScorerTotals,
     Tally,
     mean_by_sample,
@@ -46,7 +57,9 @@ from holdfast.state.totals import (
 )
 
 __all__ = [
+    "BEGINNINGS",
     "DOWNLOADS",
+    "ENDS",
     "FOLDER_VARIABLE",
     "IDENTITY",
     "IN_USE",
@@ -71,6 +84,7 @@ __all__ = [
     "RecordHandlers",
     "ReducedTotals",
     "Reducing",
+    "RelatedSamples",
     "RunTotals",
     "ScoreRow",
     "ScoredPage",
@@ -80,9 +94,12 @@ __all__ = [
     "Story",
     "Tally",
     "Trail",
+    "are_unchanged",
     "cache_folder",
     "entry_path",
     "example_value",
+    "have_changed",
+    "hold_copy",
     "identify",
     "identity_in",
     "is_current",

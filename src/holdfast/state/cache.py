@@ -289,3 +289,22 @@ def _kind_of(device: int) -> str:
             if mount.split()[2:3] == [number]:
                 return kind.split()[0]
     return ""
+
+
+_held: dict[str, int] = {}
+"""Open lock files of the copies that this process reads, by the copy's folder."""
+
+
+def hold_copy(above: str) -> None:
+    """Create the folder of a copy, and protect it from eviction until this process ends: reports open files lazily."""
+    path = os.path.join(above, IN_USE)
+    while True:
+        with contextlib.suppress(OSError):
+            if above in _held and os.path.samestat(os.fstat(_held[above]), os.lstat(path)):
+                return
+        if above in _held:
+            os.close(_held.pop(above))  # deleted, or evicted before we had the lock
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        handle = open_or_create(path)
+        _held[above] = handle
+        fcntl.flock(handle, fcntl.LOCK_SH)

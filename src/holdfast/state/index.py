@@ -10,6 +10,7 @@ If reading fails in any way, the command that notices rebuilds the index from th
 file can be written, the index is kept in memory. A crash leaves the previous snapshot and at most a temporary file.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import StaleCursorError
-from holdfast.garbage import fewer_collections
+from holdfast.garbage import fewer_collections, return_memory
 from holdfast.journal import START, Cursor, Damage, Position, Reader, journal_folder, unrecorded
 from holdfast.records import START_RECORDS, Cell
 from holdfast.state.cache import identify
@@ -50,7 +51,7 @@ from holdfast.state.snapshot import (
 from holdfast.state.story import Story
 from holdfast.state.totals import PageTotals
 
-_VERSION = 23
+_VERSION = 24
 """Of rows, totals and directory. Raise it with every change: snapshots of other versions are rebuilt."""
 _SMALL_RECORDS = 50_000
 _PUBLISH_RECORDS = 5_000
@@ -493,6 +494,24 @@ class Index:
             writer.publish(msgspec.json.encode(saved))
         except (OSError, UnusableError):
             writer.drop()
+            return
+        if self.last_n >= _SMALL_RECORDS:
+            self._continue_from_file()
+
+    def _continue_from_file(self) -> None:
+        """Read pages from the snapshot that was just published, instead of keeping new ones in memory: a server keeps
+        an index open for days.
+        """
+        with contextlib.suppress(UnusableError, msgspec.MsgspecError, ValueError, TypeError):
+            file = self._snapshot.open()
+            if file is not None:
+                directory, pages = _decoder.decode(file.directory), self._pages
+                if directory.cursor != self._directory.cursor:
+                    file.close()  # another process has published a newer one
+                    return
+                self._reset(file, directory)
+                pages.close()
+                return_memory()
 
 
 def _checksum(entry: PageEntry, name: str) -> int | None:

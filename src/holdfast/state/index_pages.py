@@ -338,7 +338,7 @@ class IndexPages:
         if self.finished.add(found.o):
             self._put_answer(entry, found, "finished")
         else:
-            self._story.twice += 1
+            self._story.answered_again(found.spent, entry.line.k)
             self._note(found.o, entry)
 
     @_HANDLERS.on("sample.failed")

@@ -51,8 +51,9 @@ class EvaluationRows(msgspec.Struct):
             self._begin_round(rows, found)
         failure = "" if found.failure is None else found.failure.message
         value, is_taken = msgspec.json.encode(found.value), bool(found.taken)
+        is_unread = found.unreadable
         rows[found.scorer] = MadeRow(
-            found.o, found.of, found.scorer, value, found.reason, *place, failure, is_taken, found.last
+            found.o, found.of, found.scorer, value, found.reason, *place, failure, is_taken, found.last, is_unread
         )
 
     def _begin_round(self, rows: dict[str, MadeRow], found: ScoreGiven) -> None:
@@ -72,7 +73,7 @@ class EvaluationRows(msgspec.Struct):
         row = EditRow(found.o, found.of, found.scorer, value, found.reason, *place, found.author, found.at)
         self.edits.setdefault(found.o, []).append(row)
         # A row without a value, so that the hand-set score counts even if its scorer gave none.
-        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", 0, 0, 0, "", False, False)
+        nothing = MadeRow(found.o, found.of, found.scorer, _NULL, "", 0, 0, 0, "", False, False, False)
         self.made.setdefault(found.o, {}).setdefault(found.scorer, nothing)
 
     def counting(self, answers: Mapping[int, AnswerRow]) -> Iterator[ScoreRow]:
@@ -88,7 +89,8 @@ class EvaluationRows(msgspec.Struct):
                     continue
                 if edit is None:
                     value = decode_value(row.encoded)
-                    yield ScoreRow(o, row.scorer, value, row.reason, row.failure, "", row.last, row.taken)
+                    made = (row.scorer, value, row.reason, row.failure, "", row.last, row.taken, row.unreadable)
+                    yield ScoreRow(o, *made)
                 else:
                     yield ScoreRow(o, row.scorer, edit.value, edit.reason, "", edit.author, row.last, row.taken)
 

@@ -5,6 +5,7 @@ spans. Values that older versions did not record are missing, never estimated. I
 compaction, which removes steps, the `totals` record carries it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated
@@ -230,7 +231,9 @@ class Profile(msgspec.Struct):
         self._see(at, at)
         self._end_session(at)
         self.alive = False
-        commits = _ended.decode(line).commits
+        self._count_commits(_ended.decode(line).commits)
+
+    def _count_commits(self, commits: Durations | None) -> None:
         if commits is not None:
             self.told += 1
             self.commits.merge(commits)
@@ -273,6 +276,32 @@ class Profile(msgspec.Struct):
             return spans, self.worked_seconds
         spans.add_open(self.sitting, self.seen)
         return spans, self.worked_seconds + max(self.seen - self.sitting, 0.0)
+
+    def with_sessions(
+        self,
+        worked: Sequence[tuple[float, float]],
+        answering: Sequence[tuple[float, float]],
+        ends: Sequence[Durations | None],
+    ) -> "Profile":
+        """The same requests, with other sessions: spans of Unix time without overlaps in which processes worked, and in
+        which samples sent requests. `ends`: the commit times of each process; None if it recorded none.
+        """
+        spans = msgspec.structs.replace(self.spans, busy=list(self.spans.busy), open=[0.0] * len(self.spans.busy))
+        for since, to in worked:
+            spans.add_open(since, to)
+        found = msgspec.structs.replace(
+            self,
+            spans=spans,
+            worked_seconds=sum(to - since for since, to in worked),
+            answering_seconds=sum(to - since for since, to in answering),
+            sitting=0.0,
+            is_answering=False,
+            processes=len(ends),
+            commits=Durations(),
+        )
+        for commits in ends:
+            found._count_commits(commits)  # noqa: SLF001 - of the same class
+        return found
 
     def answering_until_now(self) -> float:
         """Seconds of all sessions in which samples sent requests, including the open one."""

@@ -75,6 +75,8 @@ class ScoreRow(msgspec.Struct, frozen=True):
     """It completes the scores of its answer."""
     taken: bool = False
     """It was copied from an earlier evaluation."""
+    unreadable: bool = False
+    """It counts as wrong because the scorer could not read the answer."""
 
 
 class RecordedScore(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,6 +116,7 @@ class MadeRow(RecordedScore, frozen=True, array_like=True, gc=False):
     failure: str
     taken: bool
     last: bool
+    unreadable: bool
 
 
 class MadeGist(RecordedScore, frozen=True, array_like=True, gc=False):

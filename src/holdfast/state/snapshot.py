@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import msgspec
 import xxhash
 
-from holdfast.files import open_own_file, read_own_file, replace_file
+from holdfast.files import list_names, open_own_file, read_own_file, replace_file
 from holdfast.journal import OS_DISK, is_whole_file, list_chain, parse_segment_name, segment_path
 from holdfast.state.cache import (
     IDENTITY,
@@ -298,6 +298,15 @@ def stamp_segments(journal: str) -> Stamps:
     """The states of all segments of a journal. Take them before reading: a later append then shows as a change."""
     files = list_chain(OS_DISK, journal).segments
     return {str(file.name): stamp for file in files if (stamp := stamp_of_file(file.path))}
+
+
+def are_unchanged(journal: str, before: Stamps) -> bool:
+    """Whether the segments are exactly those of the stamps. It opens none of them."""
+    try:
+        names = [name for name in list_names(journal) if parse_segment_name(name) is not None]
+    except OSError:
+        return False
+    return {name: stamp_of_file(os.path.join(journal, name)) for name in names} == before
 
 
 def have_changed(journal: str, before: Mapping[str, str], now: Mapping[str, str], checked: "CheckedFiles") -> bool:

@@ -20,6 +20,7 @@ from holdfast.journal import (
     describe_death,
     is_alive,
     is_held_by_lease,
+    is_shard_folder,
     is_term_held,
     lock_owner,
     read_lease,
@@ -50,7 +51,7 @@ def standing_of(run: str) -> Standing:
     beat = _copied_beat(run)
     if beat is not None:
         return standing_by(beat)
-    held = is_held(run)
+    held = is_term_held(run) if is_shard_folder(run) else is_held(run)
     lease = read_lease(run)
     return Standing(held, lease, time.time(), mirrored=lease.mirrored if lease else None)
 

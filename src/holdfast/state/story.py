@@ -381,6 +381,14 @@ class Story(msgspec.Struct):
             self._count_removed(spent, key, is_first=attempt == 1)
         self._spent(spent, key)
 
+    def answered_again(self, spent: Spent, key: str | None) -> None:
+        """Count an answer to a key that was finished already: the first one counts, both were paid for."""
+        self.twice += 1
+        for role, each in spent.by_role().items():
+            if each.usage.requests:
+                bill = self._bill(key, role)
+                bill.twice += each.usage
+
     def scored(self, o: int, spent: Spent, key: str | None, evaluation: str, *, last: bool) -> None:
         """Count what the judges of an answer used. The last score of an answer carries the totals."""
         if last:

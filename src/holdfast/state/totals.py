@@ -102,6 +102,10 @@ class ScorerTotals(msgspec.Struct, array_like=True):
     """The types of its values: bool, number, label."""
     reduced: dict[str, ReducedTotals] = msgspec.field(default_factory=dict)
     """By the reducer's label."""
+    unreadable: int = 0
+    """Numbers that count as wrong because the scorer could not read the answer."""
+    read: tuple[int, float] = (0, 0.0)
+    """Only if some are unreadable: how many samples have other numbers, and the sum of their means."""
 
 
 class PageTotals(msgspec.Struct, array_like=True):
@@ -119,6 +123,15 @@ class Reducing(msgspec.Struct, frozen=True):
     def of_pages(self) -> "Reducing":
         """Without cons@k, which compares the texts of answers: they are not in the index."""
         return Reducing(tuple(each for each in self.reductions if not each.is_cons), self.repeats)
+
+
+class RelatedSamples(msgspec.Struct, frozen=True):
+    """Which samples are related, and how much they weigh."""
+
+    members: Mapping[str, Hashable] = {}
+    """The group of each sample that shares one."""
+    weights: Mapping[str, Mapping[str, float]] = {}
+    """By scorer, for scorers whose scores do not weigh equally: of each sample."""
 
 
 def stored_reducing(spec: Mapping[str, Any]) -> dict[str, Reducing]:
@@ -189,14 +202,14 @@ def score_totals(
     rows: Iterable[ScoreRow],
     samples: Mapping[int, str],
     reducing: Reducing,
-    members: Mapping[str, Hashable] | None = None,
+    related: RelatedSamples | None = None,
     texts: Mapping[str, Mapping[int, str]] | None = None,
     observe: ObserveValues | None = None,
 ) -> dict[str, ScorerTotals]:
-    """By scorer. `samples`: of all answers, by ordinal. `members`: the group of each sample that shares one. `texts`:
-    what identifies an answer, by reducer (only cons@k needs it) and ordinal. `observe`: gets the values behind the
-    totals.
+    """By scorer. `samples`: of all answers, by ordinal. `texts`: what identifies an answer, by reducer (only cons@k
+    needs it) and ordinal. `observe`: gets the values behind the totals. Reduced values weigh equally.
     """
+    members, weights = (related.members, related.weights) if related is not None else (None, {})
     by_scorer: dict[str, list[ScoreRow]] = {}
     for row in rows:
         by_scorer.setdefault(row.scorer, []).append(row)
@@ -205,7 +218,13 @@ def score_totals(
         totals, numbers = _count_scores(scores)
         totals.numbers, totals.total = len(numbers), math.fsum(numbers.values())
         means = mean_by_sample([samples[o] for o in numbers], list(numbers.values()))
-        totals.values = _sum(means, members)
+        totals.values = _sum(means, members, weights.get(scorer))
+        unread = {row.o for row in scores if row.unreadable and row.o in numbers}
+        if unread:
+            totals.unreadable = len(unread)
+            read = {o: number for o, number in numbers.items() if o not in unread}
+            of_samples = mean_by_sample([samples[o] for o in read], list(read.values()))
+            totals.read = (len(of_samples), math.fsum(of_samples.values()))
         if observe is not None:
             observe(scorer, Reduction(), means)
         for how in reducing.reductions:
@@ -265,7 +284,9 @@ def mean_by_sample(samples: Sequence[str], values: Sequence[float]) -> dict[str,
     return {sample: math.fsum(each) / len(each) for sample, each in several.items()}
 
 
-def _sum(values: Mapping[str, float], members: Mapping[str, Hashable] | None) -> GroupSums:
+def _sum(
+    values: Mapping[str, float], members: Mapping[str, Hashable] | None, weights: Mapping[str, float] | None = None
+) -> GroupSums:
     """`values`: one per sample."""
     groups = [members.get(sample, sample) for sample in values] if members else None
-    return sum_groups(list(values.values()), groups)
+    return sum_groups(list(values.values()), groups, [weights[sample] for sample in values] if weights else None)

@@ -19,7 +19,7 @@ recorded steps alone.
 """
 
 from holdfast.engine.anomaly_scan import AnomalyScan
-from holdfast.engine.budget import output_limit
+from holdfast.engine.budget import Amount, Grant, Grants, output_limit, spent_in
 from holdfast.engine.engine import Engine, RunJob
 from holdfast.engine.failures import failure_of, is_ours, secrets_of
 from holdfast.engine.history import KeyTraces, LastAttempt
@@ -29,9 +29,12 @@ from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for, so
 from holdfast.engine.watchdog import Watchdog, WatchdogOptions
 
 __all__ = [
+    "Amount",
     "AnomalyScan",
     "AnswerToScore",
     "Engine",
+    "Grant",
+    "Grants",
     "KeyTraces",
     "LastAttempt",
     "ModelProgress",
@@ -48,4 +51,5 @@ __all__ = [
     "output_limit",
     "secrets_of",
     "sources_of",
+    "spent_in",
 ]

@@ -49,6 +49,7 @@ from holdfast.solve import AttemptLimits, ModelHandle, Send
 from holdfast.spec import Model, Spec, is_external
 
 _encode = msgspec.json.Encoder().encode
+_OWNERSHIP_PAUSE_SECONDS = 0.1
 
 
 class CellHealth:
@@ -101,6 +102,8 @@ class ModelClient:
         self._retries = Retries(
             count=model.request_retries, on_retry=lambda error: retried(f"{error.kind}: {error.message}")
         )
+        self.may_send: Callable[[], bool] | None = None
+        """Whether this process certainly owns the run; if not, requests wait. None: no other can take it over."""
         self.batches: Batches | None = None
         """The queue of requests that are sent in batch jobs, if the model uses them."""
 
@@ -121,9 +124,11 @@ class ModelClient:
         """
         return self.sending > 0 or (self.batches is not None and self.batches.sending > 0)
 
-    def tune(self, model: Model) -> None:
-        """Apply new limits to the requests that wait now and to later ones."""
-        self.pace.change(_pace_limits(model))
+    def tune(self, model: Model, workers: int = 1) -> None:
+        """Apply new limits to the requests that wait now and to later ones. `workers`: how many processes share the
+        rates.
+        """
+        self.pace.change(_pace_limits(model, workers))
         self.turns.hand_out()
 
     def handle(self, attachments: Attachments | None = None, cell: CellHealth | None = None) -> ModelHandle:
@@ -300,6 +305,8 @@ class PacedRequest:
                 self._is_probe = await client.turns.wait(self._tokens, first=self._tries > 1 and not was_probe)
         if not client.everywhere.take():
             await self._wait_everywhere()
+        if client.may_send is not None and not client.may_send():
+            await self._wait_for_ownership(client.may_send)
         if client.draining or client.closed is not None:
             await self._turn_away()
         client.sending += 1
@@ -365,6 +372,19 @@ class PacedRequest:
             client.turns.hand_out()
             raise
 
+    async def _wait_for_ownership(self, may_send: Callable[[], bool]) -> None:
+        """Another process may have taken the run over: then this one stops before it has paid for anything."""
+        client = self._client
+        try:
+            with self._hold_clock():
+                while not may_send():  # noqa: ASYNC110 - set by a thread that knows no event loop
+                    await asyncio.sleep(_OWNERSHIP_PAUSE_SECONDS)
+        except BaseException:
+            client.everywhere.give_back()
+            client.pace.dropped(self._is_probe)
+            client.turns.hand_out()
+            raise
+
     async def _turn_away(self) -> None:
         """Give the turn back: the run is stopping, or the model was closed while this request waited."""
         client = self._client
@@ -409,14 +429,15 @@ class _IsolatedProvider:
 _FIRST_CONTACT_SECONDS = 30.0
 
 
-def _pace_limits(model: Model) -> PaceLimits:
+def _pace_limits(model: Model, workers: int = 1) -> PaceLimits:
     """With `request_retries: 0` there is no patience either: the user wants to see every failure at once."""
     first = model.first_contact_seconds
+    requests, tokens = model.requests_per_minute, model.tokens_per_minute
     return PaceLimits(
         model.max_connections,
         model.adaptive,
-        model.requests_per_minute,
-        model.tokens_per_minute,
+        None if requests is None else max(requests // workers, 1),
+        None if tokens is None else max(tokens // workers, 1),
         model.patience_seconds if model.request_retries else 0.0,
         min(_FIRST_CONTACT_SECONDS, model.patience_seconds) if first is None else first,
     )

@@ -8,6 +8,8 @@ A crash leaves only records: steps of samples in flight, and answers without sco
 """
 
 import asyncio
+import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +21,7 @@ import msgspec
 from holdfast.bridge import Bridge
 from holdfast.engine.anomaly_scan import AnomalyScan, expected_by_model
 from holdfast.engine.attachments import Attachments, blobs_of
-from holdfast.engine.budget import Budget
+from holdfast.engine.budget import Budget, Grants, prices_of
 from holdfast.engine.client import CellHealth, ModelClient, attempt_limits
 from holdfast.engine.failures import contain_exits, inside, secrets_of
 from holdfast.engine.history import read_history, read_jobs, read_judged
@@ -28,7 +30,7 @@ from holdfast.engine.progress import Progress, RunCounts
 from holdfast.engine.sample import NO_HISTORY, Outcome, Sampler, TaskSetup
 from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
 from holdfast.engine.scoring import NO_JUDGE_HISTORY, EarlierScores, Member, RepeatGroups, ScoreSources, ScoringSetup
-from holdfast.errors import BadRecordError, RecordTooLargeError
+from holdfast.errors import BadRecordError, HoldfastError, RecordTooLargeError
 from holdfast.garbage import fewer_collections
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.models import Slots, open_batch_api
@@ -39,16 +41,19 @@ from holdfast.records import Answer, Cell, FactDecoder, SampleFinished, cell_nam
 from holdfast.sandbox.box import Sandboxes
 from holdfast.score import Scorer, is_quick
 from holdfast.solve import AttemptLimits, AttemptResources, ModelHandle, sandboxes_of
-from holdfast.spec import Model, Price, Spec
-from holdfast.state import Fold, role_prices
+from holdfast.spec import Model, Spec
+from holdfast.state import Fold
 
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
+_COUNT_SECONDS = 10.0
+"""How often the live workers of a sharded run are counted."""
 _STUBBORN_SECONDS = 2.0
 """How long to wait for code that ignores its cancellation; then the run ends without it."""
 _UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
 _finished = FactDecoder(SampleFinished)
+_log = logging.getLogger("holdfast")
 
 
 class RunJob(msgspec.Struct, frozen=True):
@@ -70,6 +75,8 @@ class RunJob(msgspec.Struct, frozen=True):
     """By task: which scorers have not changed since earlier evaluations, so that their scores are copied."""
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By role whose model was given for this evaluation: its name in bills."""
+    grants: Grants | None = None
+    """For a shard: what it may spend of the budget of its run."""
 
 
 class Engine:
@@ -95,7 +102,9 @@ class Engine:
         answered = _answered_before(fold)
 
         def open_client(model: Model, place: str, name: tuple[str, str]) -> ModelClient:
-            return ModelClient(model, place, everywhere, self._count_retry, self.tell, has_answers=name in answered)
+            client = ModelClient(model, place, everywhere, self._count_retry, self.tell, has_answers=name in answered)
+            client.may_send = writer.may_send
+            return client
 
         self._clients = {
             each.name: open_client(each, f"models.{each.name}", (each.name, "")) for each in job.spec.models
@@ -106,7 +115,10 @@ class Engine:
         }
         self._batched = {each.name: Slots(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
-        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job, fold), self._stop_at_budget)
+        prices = prices_of(job.spec, fold.story, job.given)
+        self.budget = Budget(job.spec.limits.run, fold.story, prices, self._stop_at_budget, job.grants)
+        self._live_workers = 1
+        self._counting: asyncio.Task[None] | None = None
         self._attachments = Attachments(job.run)
         self._groups = RepeatGroups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._earlier = EarlierScores(job.run, job.evaluation, job.sources)
@@ -134,7 +146,7 @@ class Engine:
         clients, progress = self._all_clients(), self._progress
         progress.sending = sum(client.sending for client in clients)
         progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
-        progress.held = "; ".join(filter(None, (client.wait_reason() for client in clients)))
+        progress.held = "; ".join(filter(None, (*(client.wait_reason() for client in clients), self.budget.waits_for)))
         self._counts.sum_usage()
         return progress
 
@@ -158,6 +170,10 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 await self._earlier.open()
+                await self.budget.open(shares_rates=self._has_rates)
+                if job.grants is not None:
+                    await self._count_workers(job.grants)
+                    self._counting = asyncio.create_task(self._keep_counting(job.grants))
                 await self._begin_batches()
                 if job.answers:
                     await self._sandboxes.begin(sandboxes_of(job.spec))
@@ -264,6 +280,9 @@ class Engine:
         left = [worker for worker in self._workers if not worker.done()]
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        if self._counting is not None:
+            self._counting.cancel()
+        await self.budget.close()
         await self._earlier.close()
         await self._bridge.close()
         self._sandboxes.close()
@@ -298,15 +317,40 @@ class Engine:
         self._scoring.change(spec.concurrency.score)
         self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
         self.budget.change(spec.limits.run)
-        for model in spec.models:
-            self._clients[model.name].tune(model)
-        for name, model in spec.roles.items():
-            self._roles[name].tune(model)
+        self._tune_clients()
         for task in spec.tasks:
             self._tasks[task.name].change(task.max_samples or _UNLIMITED)
         for cell in self._job.cells if not self._stopping else ():
             if cell.first in self._tickets:
                 self._spawn_workers(cell)
+
+    def _tune_clients(self) -> None:
+        for model in self._job.spec.models:
+            self._clients[model.name].tune(model, self._live_workers)
+        for name, model in self._job.spec.roles.items():
+            self._roles[name].tune(model, self._live_workers)
+
+    @property
+    def _has_rates(self) -> bool:
+        models = (*self._job.spec.models, *self._job.spec.roles.values())
+        return any(each.requests_per_minute is not None or each.tokens_per_minute is not None for each in models)
+
+    async def _count_workers(self, grants: Grants) -> None:
+        """Divide requests and tokens per minute by the number of live workers."""
+        if not self._has_rates:
+            return
+        workers = self._live_workers
+        with contextlib.suppress(HoldfastError, OSError):  # the ledger cannot be read now
+            workers = await asyncio.to_thread(grants.count_workers)
+        if workers != self._live_workers:
+            self._live_workers = workers
+            self._tune_clients()
+            _log.warning("requests and tokens per minute are divided by %d live workers", workers)
+
+    async def _keep_counting(self, grants: Grants) -> None:
+        while True:
+            await asyncio.sleep(_COUNT_SECONDS)
+            await self._count_workers(grants)
 
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         setup, task = self._setups[cell.task], self._tasks[cell.task]
@@ -537,15 +581,6 @@ class Engine:
             if role not in self._judges:
                 models[role] = limited(("", role), client.handle(files, health), model)
         return models
-
-
-def _prices(job: RunJob, fold: Fold) -> dict[tuple[str, str], Price | None]:
-    """Return prices by (evaluated model, role), one of which is empty. Models that were given for earlier evaluations
-    keep the prices that are recorded with these.
-    """
-    prices = {("", role): price for role, price in role_prices(fold.story).items()}
-    prices |= {(model.name, ""): model.price for model in job.spec.models}
-    return prices | {("", job.given.get(role, role)): model.price for role, model in job.spec.roles.items()}
 
 
 def _answered_before(fold: Fold) -> set[tuple[str, str]]:

@@ -97,6 +97,11 @@ class Progress(msgspec.Struct):
     """The names of the scores so far, and of scorers that have given no number."""
     scorer_failures: int = 0
     """How often a scorer failed on an answer of this process."""
+    workers: int = 0
+    """Processes that work on the shards of the run; 0 in the progress of one process."""
+    shards: int = 0
+    """How many shards the run has; 0 in the progress of one process."""
+    shards_done: int = 0
 
 
 class RunCounts:

@@ -144,7 +144,8 @@ class EarlierScores:
     def _copy(self, score: ScoreGiven, taken: str) -> ScoreGiven:
         """Return the same score for the current evaluation."""
         made = ScoreGiven(score.o, score.of, self._evaluation, score.scorer, score.value, score.reason, score.metadata)
-        return msgspec.structs.replace(made, author=score.author, at=score.at, taken=taken)
+        own = {"author": score.author, "at": score.at, "unreadable": score.unreadable}
+        return msgspec.structs.replace(made, taken=taken, **own)
 
 
 def owner_of(score: str, scorers: Iterable[str]) -> str:
@@ -259,12 +260,11 @@ def score_quickly(ticket: Ticket, setup: ScoringSetup, answer: Answer, secrets: 
         if scores is None:
             return None
         seconds = time.monotonic() - began
-        for name, each in scores.items():
-            score = ScoreGiven(ticket.o, 0, setup.evaluation, name, each.value, each.reason, each.metadata)
+        for score in _as_given(ticket.o, 0, setup.evaluation, scores):
             if seconds >= _SHORTEST_SECONDS:
                 score, seconds = msgspec.structs.replace(score, seconds=round(seconds, 4)), 0.0  # with the first
             given.append(score)
-            values[name] = each.value
+            values[score.scorer] = score.value
     given[-1] = msgspec.structs.replace(given[-1], last=True)
     return ScoreRecords([_draft(each, ticket.key, trusted=True) for each in given], values=(values,))
 
@@ -396,7 +396,8 @@ async def _call_scorer(answers: Sequence[AnswerToScore], scorer: Scorer, ctx: Co
 def _as_given(o: int, of: int, evaluation: str, scores: Mapping[str, Score]) -> list[ScoreGiven]:
     """Return the scores by name as the data of records."""
     return [
-        ScoreGiven(o, of, evaluation, name, each.value, each.reason, each.metadata) for name, each in scores.items()
+        ScoreGiven(o, of, evaluation, name, each.value, each.reason, metadata=each.metadata, unreadable=each.unreadable)
+        for name, each in scores.items()
     ]
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         PartialEvaluation,
         RunReport,
         ScorerReport,
-        judges_of,
         report_cells,
     )
     from holdfast.report.compare.comparison import (
@@ -71,8 +70,11 @@ if TYPE_CHECKING:
     from holdfast.report.costs import (
         Cost,
         CostLine,
+        PaidTwice,
+        StoredBenchmark,
         StoredSpec,
         cost_lines,
+        paid_twice,
         sum_costs,
         total,
         unpriced_line,
@@ -127,7 +129,7 @@ if TYPE_CHECKING:
         resolve_columns,
         value_text,
     )
-    from holdfast.report.reduction import SampleGroups
+    from holdfast.report.reduction import SampleGroups, read_weights
     from holdfast.report.selection import KeyFilter, PlannedKey, choose, find_planned, key_at, nearest_key
     from holdfast.report.story import (
         AttemptStory,
@@ -142,6 +144,7 @@ if TYPE_CHECKING:
         judgings_of,
         scores_of,
     )
+    from holdfast.report.summaries.agreement import judges_of
     from holdfast.report.tables import (
         anomaly_lines,
         cost_sentences,
@@ -185,7 +188,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "anomalies": "Anomalies CellAnomalies equal_answers unlooked",
-            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport judges_of report_cells",
+            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport report_cells",
             "compare.comparison": (
                 "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
                 "differing_scorers family_size"
@@ -201,7 +204,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.sides": (
                 "CellName Measure Side SideAnswers choose_measures pairs_between pairs_within sides_in sides_of"
             ),
-            "costs": "Cost CostLine StoredSpec cost_lines sum_costs total unpriced_line used_dollars",
+            "costs": (
+                "Cost CostLine PaidTwice StoredBenchmark StoredSpec cost_lines paid_twice sum_costs total "
+                "unpriced_line used_dollars"
+            ),
             "examples": "survey_answers",
             "formats.restrictions": "WITHHELD restricted_tasks withhold withhold_examples",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
@@ -222,12 +228,13 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
                 "resolve_columns value_text"
             ),
-            "reduction": "SampleGroups",
+            "reduction": "SampleGroups read_weights",
             "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
             "story": (
                 "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
                 "judgings_of scores_of"
             ),
+            "summaries.agreement": "judges_of",
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
                 "report_table retry_lines short tokens wrong_lines"
@@ -278,6 +285,7 @@ __all__ = [
     "Measure",
     "Observe",
     "OutputFormat",
+    "PaidTwice",
     "PairwiseBoard",
     "PairwiseRule",
     "PartialEvaluation",
@@ -304,6 +312,7 @@ __all__ = [
     "SideAnswers",
     "StepOutline",
     "StepStory",
+    "StoredBenchmark",
     "StoredSpec",
     "Suite",
     "SuiteModel",
@@ -378,6 +387,7 @@ __all__ = [
     "nearest_key",
     "note_lines",
     "overlap_line",
+    "paid_twice",
     "pairs_between",
     "pairs_within",
     "pairwise_boards",
@@ -390,6 +400,7 @@ __all__ = [
     "profile_report",
     "progress_html",
     "ranked_by_strength",
+    "read_weights",
     "readable_input",
     "report_cells",
     "report_table",

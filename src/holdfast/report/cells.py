@@ -3,143 +3,28 @@
 Failures and missing scores are counted and shown, never averaged in. Repeats of a sample form one group, and so do
 samples with the same `dataset.group`: more repeats, or more questions about one passage, do not make the data set
 larger. The structs here are what `report --json` prints: fields are only ever added.
-
-How well the judges of a panel agree, for each score that the panel gives.
-
-A panel is a scorer with several `roles`. It records its combined score under its own name and each vote beside it
-(`rubric`, `rubric.a`, `rubric.b`). Votes are points on a scale, so alpha is ordinal. For two judges there is also
-Cohen's unweighted kappa, where any two different votes are a disagreement.
 """
 
-import contextlib
-import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-import xxhash
 
-from holdfast.journal import Reader, journal_folder
-from holdfast.plan import data_path, plan_path
-from holdfast.records import COUNT_MAX, JUDGES, Cell, FactDecoder, SampleFinished, Usage, normalized
+from holdfast.records import COUNT_MAX, Cell, Usage
 from holdfast.report.anomalies import Anomalies
+from holdfast.report.cell_totals import CellAnswers, RowTotals, SampleWeight, row_totals, scale_of
 from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
 from holdfast.report.profile import ModelProfile
-from holdfast.report.reduction import (
-    Macro,
-    Reduced,
-    SampleGroups,
-    bounds_of,
-    group_columns,
-    macro_of,
-    member_of,
-    read_strata,
-    reduced_scale,
-    with_counts,
-)
-from holdfast.report.text import format_number, without_scorer_name
-from holdfast.report.wrong_answers import (
-    FAILED,
-    NO_ANSWER,
-    WRONG,
-    WrongAnswers,
-    failed_scores,
-    wrong_answers,
-    wrong_mark,
-)
-from holdfast.score import EvaluationScales, as_number, scales_of
+from holdfast.report.reduction import Macro, Reduced, bounds_of, reduced_scale, with_counts
+from holdfast.report.summaries.agreement import Agreement, panels
+from holdfast.report.summaries.grades import Grades, graded_scorer
+from holdfast.report.summaries.wrong_answers import FAILED, WRONG, WrongAnswers, unreadable_answers
+from holdfast.report.text import without_scorer_name
+from holdfast.score import scales_of
 from holdfast.spec import MEAN, Counts, Reduction
-from holdfast.state import (
-    AnswerRow,
-    Index,
-    ReducedTotals,
-    Reducing,
-    ScoreRow,
-    ScorerTotals,
-    Tally,
-    score_totals,
-    stamp_of_file,
-    stored_reducing,
-    stored_repeats,
-)
-from holdfast.stats import (
-    BOOL,
-    NUMBER,
-    GroupSums,
-    Scale,
-    Summary,
-    cohens_kappa,
-    krippendorff_alpha,
-    percent_agreement,
-    summarise_sums,
-)
-
-_ROWS_VERSION = 2
-"""Of `RowTotals`. Raise it with every change of what is computed: kept ones of other versions are not used."""
-_MODEL_FIELDS = ("provider", "model", "params", "options")
-
-
-class Agreement(msgspec.Struct, frozen=True):
-    """Agreement on `n` answers with at least two votes. A measure is None where disagreement was impossible."""
-
-    scorer: str
-    judges: tuple[str, ...]
-    n: int
-    agreement: float | None
-    """The share of pairs of judges with the same vote, not corrected for chance."""
-    alpha: float | None
-    kappa: float | None = None
-
-    def __str__(self) -> str:
-        measures = [f"Krippendorff's alpha (ordinal) {_number(self.alpha)}"]
-        if len(self.judges) == 2:
-            measures.append(f"Cohen's kappa (unweighted) {_number(self.kappa)}")
-        measures.append(f"pairwise agreement {_number(self.agreement)}")
-        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(measures)}"
-
-
-def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:
-    """The roles of each panel among the scorers of a task. `scorers`: as an evaluation records them."""
-    found = {}
-    for each in scorers:
-        roles = (each.get("args") or {}).get("roles")
-        if each.get("task", task) == task and isinstance(roles, list) and len(roles) > 1:
-            found[str(each.get("name"))] = tuple(map(str, roles))
-    return found
-
-
-def judges_of(scorer: Mapping[str, Any], roles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The models that a built-in judge calls, by role. They are part of its identity."""
-    scorer = normalized(scorer)
-    if "version" not in scorer or scorer["function"] not in JUDGES:
-        return {}
-    args = scorer.get("args") or {}
-    named = args.get("roles") or [args.get("role", "judge")]
-    return {role: {part: roles[role].get(part) for part in _MODEL_FIELDS} for role in named if role in roles}
-
-
-def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mapping[int, Any]]) -> Iterator[Agreement]:
-    """The agreement on every score that a panel gives. `votes`: by score name, then by ordinal of the answer."""
-    for panel, roles in judges.items():
-        for name in votes:
-            own = [votes.get(f"{name}.{role}", {}) for role in roles]
-            if (name == panel or name.startswith(f"{panel}.")) and all(own):
-                answers = dict.fromkeys(answer for each in own for answer in each)
-                units = [[as_number(each.get(answer)) for each in own] for answer in answers]
-                units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
-                alpha, kappa = krippendorff_alpha(units, "ordinal"), None
-                if len(roles) == 2:
-                    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units])
-                yield Agreement(name, roles, len(units), percent_agreement(units), alpha, kappa)
-
-
-def _number(value: float | None) -> str:
-    return format_number(value)
-
-
-_finished = FactDecoder(SampleFinished)
+from holdfast.state import Index, ReducedTotals, Reducing, ScorerTotals, Tally, stored_reducing
+from holdfast.stats import NUMBER, UNIT, GroupSums, Scale, Summary, summarise_sums
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -177,15 +62,24 @@ class ScorerReport(msgspec.Struct, frozen=True):
     is_declared: bool = False
     """Whether the scorer declares its scale. If not: `bool` if all values are bools, else any number."""
     wrong: WrongAnswers | None = None
-    """Answers in `summary` that count as wrong because the task's `counts` says so; None if there are none."""
+    """Answers in `summary` that count as wrong because the task's `counts` says so, or because the scorer cannot read
+    them; None if there are none.
+    """
     macro: tuple[Macro, ...] = ()
     """The macro mean of each row of the scorer, if the task names a column with `macro`."""
+    weight: SampleWeight | None = None
+    """By what samples weigh in the mean; None: equally."""
+    grades: Grades | None = None
+    """If its labels are grades: how many there are, and their F1."""
+    of: str = ""
+    """The scorer whose grades it counts: right if `correct`. Empty for all others."""
 
     def scale_of(self, row: str) -> Scale:
         """Of one of its table rows: `rubric`, or `rubric pass@2`, whose values are chances."""
         by_reducer = {each.reducer: each.scale for each in self.reduced}
         by_name = {f"{self.scorer} {reducer}": scale for reducer, scale in by_reducer.items()}
         by_name |= {each.title: by_reducer[each.reducer] for each in self.macro if each.reducer}
+        by_name |= {f"{self.scorer} F1": UNIT}
         return by_name.get(row, self.scale)
 
 
@@ -261,6 +155,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """What is missing or changed in the run's files, one sentence each."""
     worked_seconds: float = 0.0
     """Wall time: how long processes worked on the run. The seconds of cells are sums over samples that overlap."""
+    summed_seconds: float = 0.0
+    """Of a sharded run: the same summed over all workers, which work at the same time; else 0."""
     partial: PartialEvaluation | None = None
     """None: the evaluation is for all answers."""
     benchmarks: tuple[str, ...] = ()
@@ -316,41 +212,6 @@ def _counts_of(index: Index, spec: StoredSpec, task: str, evaluation: str) -> Co
     return msgspec.structs.replace(counts, failed="no_score") if evaluation in index.story.partial else counts
 
 
-class CellAnswers(msgspec.Struct, frozen=True):
-    """Selects the answers and scores of one task with one model, in every block of the plan."""
-
-    task: str
-    model: str
-    cells: Sequence[Cell]
-    evaluation: str
-    scales: EvaluationScales
-    reducing: Reducing = Reducing()
-    judges: Mapping[str, tuple[str, ...]] = {}
-    """The roles of each panel among the scorers."""
-    counts: Counts = Counts()
-    macro: str = ""
-    """The column whose values weigh equally in a macro mean."""
-
-    @property
-    def planned(self) -> int:
-        return sum(cell.count for cell in self.cells)
-
-    @property
-    def planned_samples(self) -> int:
-        """Every sample has the same number of repeats, also if `extend` added some."""
-        return self.planned // max(self.reducing.repeats, 1)
-
-    def rows(self, index: Index) -> Iterator[AnswerRow]:
-        """Of finished answers, and of failed ones if they count as wrong."""
-        used = ("finished", FAILED) if self.counts.failed == WRONG else ("finished",)
-        rows = (index.answers("", cell.first, cell.count) for cell in self.cells)
-        return (row for row in itertools.chain.from_iterable(rows) if row.status in used)
-
-    def scores(self, index: Index) -> Iterator[ScoreRow]:
-        rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
-        return itertools.chain.from_iterable(rows)
-
-
 def _report_cell(index: Index, selected: CellAnswers, cost: Cost, anomalies: Anomalies) -> CellReport:
     counts = selected.counts
     pages = [page.answers for page in index.totals(selected.cells)]
@@ -368,7 +229,7 @@ def _report_cell(index: Index, selected: CellAnswers, cost: Cost, anomalies: Ano
                 examples[what][kind] = Example(row.key, message)
     reasons = {mark: tally.count for mark, tally in marks.items()} | {FAILED: failed}
     has_wrong = any(count and getattr(counts, why, "") == WRONG for why, count in reasons.items())
-    rows = _row_totals(index, selected, has_wrong=has_wrong)
+    rows = row_totals(index, selected, has_wrong=has_wrong)
     unfinished = selected.planned - finished - failed
     left = {"unfinished": unfinished, "failed": failed}
     tokens = (sum(page.input_tokens for page in pages), sum(page.output_tokens for page in pages))
@@ -402,113 +263,6 @@ def _merge_tallies(pages: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     return found
 
 
-class RowTotals(msgspec.Struct, frozen=True):
-    """What a report of a cell needs beyond the totals of its pages. It is computed from all rows, and kept in the cache
-    for as long as nothing that it depends on changes.
-    """
-
-    scorers: dict[str, ScorerTotals] | None = None
-    """By scorer; None if the totals of pages are enough."""
-    agreement: tuple[Agreement, ...] = ()
-    groups_unknown: str = ""
-    wrong: dict[str, WrongAnswers] = {}
-    """By scorer."""
-    macro: dict[str, tuple[Macro, ...]] = {}
-    """By scorer."""
-
-
-_row_totals_decoder = msgspec.json.Decoder(RowTotals)
-
-
-def _row_totals(index: Index, selected: CellAnswers, *, has_wrong: bool) -> RowTotals:
-    """`has_wrong`: whether an answer counts as wrong because of the task's `counts`."""
-    spec, cells = index.story.spec, selected.cells
-    column = group_columns(spec).get(selected.task)
-    crosses = _crosses_pages(index, selected) or has_wrong or bool(selected.macro)
-    if not (crosses or column or selected.judges):
-        return RowTotals()
-    paths = [plan_path(index.folder, each.block) for each in cells]
-    paths += [data_path(index.folder, each.rows_block) for each in cells]
-    basis = (
-        _ROWS_VERSION,
-        index.fingerprint_of(cells, selected.evaluation),
-        (cells, selected.reducing, selected.judges, column, spec.get("record_data", True)),
-        (selected.counts, selected.macro),
-        [stamp_of_file(path) for path in paths] if column or selected.macro else (),
-    )
-    name = f"cell {selected.evaluation} {selected.task}/{selected.model}"
-    state = xxhash.xxh3_128_hexdigest(msgspec.json.encode(basis))
-    kept = index.kept_results(name).get(state)
-    if kept is not None:
-        return _row_totals_decoder.decode(kept)
-    found = _read_rows(index, selected, crosses=crosses)
-    if not found.groups_unknown:  # else the files may be readable next time
-        index.keep_results(name, {state: msgspec.json.encode(found).decode()})
-    return found
-
-
-def _read_rows(index: Index, selected: CellAnswers, *, crosses: bool) -> RowTotals:
-    groups = SampleGroups(index.folder, index.story.spec, selected.cells)
-    votes: dict[str, dict[int, Any]] = {}
-    for score in selected.scores(index) if selected.judges else ():
-        if not score.failure:
-            votes.setdefault(score.scorer, {})[score.o] = score.value
-    found = _score_rows(index, selected, groups) if crosses or groups.any else RowTotals()
-    unknown = groups.unknown.get(selected.task, "")
-    return msgspec.structs.replace(found, agreement=tuple(agreements(selected.judges, votes)), groups_unknown=unknown)
-
-
-def _score_rows(index: Index, selected: CellAnswers, groups: SampleGroups) -> RowTotals:
-    """The totals of all scores of a cell, what counts as wrong in them, and macro means."""
-    known: dict[int, str] = {}
-    reasons: dict[int, str] = {}
-    members: dict[str, Hashable] = {}
-    for row in selected.rows(index):
-        known[row.o] = row.sample
-        why = FAILED if row.status == FAILED else wrong_mark(row, selected.counts)
-        if why:
-            reasons[row.o] = why
-        group = groups.at(row.o)
-        if group:
-            members[row.sample] = member_of(row.sample, group)
-    scores, failed = list(selected.scores(index)), [o for o, why in reasons.items() if why == FAILED]
-    scores += failed_scores(scores, failed, selected.scales)
-    unanswered = dict.fromkeys(failed, NO_ANSWER)
-    cons = [how for how in selected.reducing.reductions if how.is_cons]
-    texts = {how.label: {**dict(_texts(index, selected, how)), **unanswered} for how in cons}
-    values: list[tuple[str, Reduction, Mapping[str, float]]] = []
-    observe = (lambda *each: values.append(each)) if selected.macro else None
-    totals = score_totals(scores, known, selected.reducing, members, texts, observe)
-    macro: dict[str, tuple[Macro, ...]] = {}
-    if selected.macro:
-        strata = read_strata(index.folder, index.story.spec, selected.cells, selected.macro)
-        for name, how, of_samples in values:
-            is_shown = how.name != MEAN or Reduction() in selected.reducing.reductions
-            if totals[name].numbers and is_shown:
-                scale = reduced_scale(how, _scale_of(selected, name, [totals[name]]))
-                reducer = how.label if how.name != MEAN else ""
-                made = macro_of(of_samples, known, strata, members, scale, reducer)
-                macro[name] = (*macro.get(name, ()), made)
-    return RowTotals(totals, wrong=wrong_answers(scores, known, reasons), macro=macro)
-
-
-def _scale_of(selected: CellAnswers, name: str, parts: Sequence[ScorerTotals]) -> Scale:
-    """As declared; else `bool` if all values are bools, else any number."""
-    kinds = {kind for part in parts for kind in part.kinds}
-    return selected.scales.of(name) or (BOOL if kinds == {"bool"} else NUMBER)
-
-
-def _crosses_pages(index: Index, selected: CellAnswers) -> bool:
-    """Whether the totals of pages are not enough: the repeats of one sample may be on several pages, or a reducer
-    (cons@k) compares answers.
-    """
-    repeats = {stored_repeats(spec).get(selected.task) for spec in index.story.specs} - {None}
-    is_repeated = len(selected.cells) > 1 and len(repeats) > 1  # `extend` has added repeats of the same samples
-    edges = [page.answers.edges for page in index.totals(selected.cells) if page.answers.finished]
-    is_split = any(before[1] == after[0] for before, after in itertools.pairwise(edges))
-    return is_repeated or is_split or any(how.is_cons for how in selected.reducing.reductions)
-
-
 def _report_scorers(
     index: Index, selected: CellAnswers, rows: RowTotals, left: Mapping[str, int]
 ) -> Iterator[ScorerReport]:
@@ -521,10 +275,21 @@ def _report_scorers(
             scorers.setdefault(name, []).append(each)
     for name, parts in sorted(scorers.items()):
         wrong, without = rows.wrong.get(name), dict(left)
+        if rows.scorers is None:
+            wrong = unreadable_answers(parts)
         if wrong is not None:
             without[FAILED] -= wrong.counts.get(FAILED, 0)
         found = _report_scorer(index, selected, name, parts, without)
-        yield msgspec.structs.replace(found, wrong=wrong, macro=rows.macro.get(name, ()))
+        bounds = rows.bounds.get(name, found.bounds)
+        yield msgspec.structs.replace(
+            found,
+            wrong=wrong,
+            bounds=bounds,
+            macro=rows.macro.get(name, ()),
+            weight=rows.weights.get(name),
+            grades=rows.grades.get(name),
+            of=graded_scorer(name, selected.scales.of),
+        )
 
 
 def _report_scorer(
@@ -536,7 +301,7 @@ def _report_scorer(
         failed = (row for row in index.scores(selected.evaluation, broken, 1) if row.scorer == name)
         row, message = index.row(broken), next((each.failure for each in failed), "")
         example = Example(row.key if row is not None else "", without_scorer_name(name, message))
-    scale = _scale_of(selected, name, parts)
+    scale = scale_of(selected, name, parts)
     numbers, labels = sum(part.numbers for part in parts), _merge_labels(part.labels for part in parts)
     no_score, failures = sum(part.missing for part in parts), sum(part.failures.count for part in parts)
     missing = {**left, "scorer_failed": failures, "no_score": no_score, "label": sum(labels.values()) if numbers else 0}
@@ -584,17 +349,3 @@ def _merge_labels(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         found.update(part)
     return dict(found.most_common())
-
-
-def _texts(index: Index, selected: CellAnswers, how: Reduction) -> Iterator[tuple[int, str]]:
-    """What identifies each answer for cons@k: the label of the given scorer or, without one, its text."""
-    if how.answer:
-        for score in selected.scores(index):
-            if score.scorer == how.answer and isinstance(score.value, str) and not score.failure:
-                yield score.o, score.value
-        return
-    with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
-        for row in selected.rows(index):
-            entry = reader.record_at(row.segment, row.at_byte) if row.status != FAILED else None
-            if entry is not None and entry.line.n == row.n:
-                yield row.o, _finished.decode(entry.line).answer.text

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.records import Bill, Usage, cell_names
+from holdfast.records import Bill, Usage, cell_names, cell_of
 from holdfast.report.text import dollars
 from holdfast.spec import Counts, Price
 from holdfast.state import Story, role_prices
@@ -25,10 +25,27 @@ class _Model(msgspec.Struct, frozen=True):
     price: Price | None = None
 
 
+class StoredBenchmark(msgspec.Struct, frozen=True):
+    """The benchmark that a task was made from: see `spec.BenchmarkOrigin`."""
+
+    name: str = ""
+    version: int = 1
+    metric: str = ""
+    samples: int | None = None
+    subset: list[str] = []
+    changed: list[str] = []
+    copy: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} version {self.version}"
+
+
 class _Task(msgspec.Struct, frozen=True):
     name: str = ""
     counts: Counts = Counts()
     macro: str = ""
+    benchmark: StoredBenchmark | None = None
 
 
 class StoredSpec(msgspec.Struct, frozen=True):
@@ -57,6 +74,10 @@ class StoredSpec(msgspec.Struct, frozen=True):
         """The column whose values weigh equally in a macro mean; empty: none."""
         return next((each.macro for each in self.tasks if each.name == task), "")
 
+    def benchmarks(self) -> dict[str, StoredBenchmark]:
+        """By task; without tasks that are no benchmarks."""
+        return {each.name: each.benchmark for each in self.tasks if each.benchmark is not None}
+
 
 class Cost(msgspec.Struct, frozen=True):
     """Amounts in dollars; None if no price is known."""
@@ -81,6 +102,29 @@ class Cost(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """`$1.20`, `$1.20 and more`, or empty without any price."""
         return "" if self.dollars is None else f"{dollars(self.dollars)}{' and more' if self.unpriced else ''}"
+
+
+class PaidTwice(msgspec.Struct, frozen=True):
+    """Responses that were paid for twice: two workers, or two merged runs, answered the same sample."""
+
+    answers: int = 0
+    usage: Usage = Usage()
+    dollars: float | None = None
+    """None if a model has no price."""
+
+
+def paid_twice(story: Story, others: Iterable[tuple[str, str, Usage]] = ()) -> PaidTwice:
+    """`others`: key, role and usage of responses that do not count, to samples that were answered later."""
+    spec, roles = StoredSpec.of(story.spec), role_prices(story)
+    found = [(cell, role, bill.twice) for cell, bills in story.bills.items() for role, bill in bills.items()]
+    found += [(cell_of(key), role, usage) for key, role, usage in others]
+    usage, amounts = Usage(), list[float | None]()
+    for cell, role, each in found:
+        if each.requests:
+            price = {**spec.prices(cell_names(cell)[1]), **roles}.get(role)
+            usage += each
+            amounts.append(None if price is None else price.dollars(each))
+    return PaidTwice(usage.requests, usage, None if None in amounts else _sum(amounts))
 
 
 class CostLine(msgspec.Struct, frozen=True):

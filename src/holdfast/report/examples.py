@@ -128,7 +128,7 @@ def survey_answers(index: Index, report: RunReport, reader: Reader) -> AnswerSur
 def _deciding(cell: CellReport) -> ScorerReport | None:
     """The scorer that decides which answers of a cell are right; None without numbers. Not a judge's vote."""
     parts = tuple(f"{each.scorer}." for each in cell.scorers)
-    numbers = [each for each in cell.scorers if each.summary.n and not each.scorer.startswith(parts)]
+    numbers = [each for each in cell.scorers if each.summary.n and not each.of and not each.scorer.startswith(parts)]
     return next((each for each in numbers if each.scale.is_bool), numbers[0] if numbers else None)
 
 

@@ -78,6 +78,8 @@ class LifeReport(msgspec.Struct, frozen=True):
     """From the last record of the process before to its beginning."""
     epoch: int = 0
     """Of the lease that it held: grows with every process."""
+    shard: str = ""
+    """The part of a sharded run that it worked on. What it paid is known only for the run as a whole."""
 
 
 class TunedLimits(msgspec.Struct, frozen=True):
@@ -110,6 +112,12 @@ class LineageReport(msgspec.Struct, frozen=True):
     """How often another machine continued the run after the expiry of a lease."""
     resumes: int = 0
     """How many processes resumed the run. One that makes a fork and then runs it is none."""
+
+    @property
+    def processes(self) -> int:
+        """A worker of a sharded run has one life in each shard that it works on."""
+        workers = {(life.host, life.pid) for life in self.lives if life.shard and life.pid}
+        return len(workers) or len(self.lives)
 
 
 def lineage_report(index: Index, names: tuple[str, str], status: tuple[str, str], *, live: bool) -> LineageReport:
@@ -248,6 +256,11 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
         yield "the journal does not say which processes worked on this run"
         return
     parts = [counted(len(lives), "process", "processes"), counted(report.resumes, "resume")]
+    shards = {life.shard for life in lives if life.shard}
+    if shards:
+        machines = counted(len({life.host for life in lives if life.host}), "machine")
+        parts[:1] = [f"{counted(report.processes, 'worker')} on {machines}"]
+        parts.insert(1, f"{counted(len(lives), 'session')} in {counted(len(shards), 'shard')}")
     scored = sum(life.began == "scored" for life in lives)
     if scored:
         parts.append(f"{scored} only scored")
@@ -259,7 +272,7 @@ def lineage_sentences(report: LineageReport) -> Iterator[str]:
     if report.replayed.responses:
         yield f"replayed inside unfinished samples: {_amount(report.replayed)}, not paid again"
     most = max(lives, key=lambda life: life.kept.responses)
-    if most.kept.responses and most.number > 1:
+    if most.kept.responses and most.number > 1 and not shards:
         what = f"{counted(most.kept_finished, 'finished sample')} and {_amount(most.kept)}"
         yield f"process {most.number} continued with {what} of the processes before it"
     if report.taken_steps:

@@ -12,11 +12,14 @@ every sample of the task is its own group, and reports say so: losing the rows m
 
 Macro means: the values of one column of the rows (subjects, languages) weigh equally. These strata are those of the
 plan, so a stratum without any score is noticed: there is no macro mean then, and a sentence says why.
+
+Weights: a scorer that gives the share of several parts of a sample (instructions of a prompt) weighs samples by the
+number of these parts, which a column of the rows lists.
 """
 
 import itertools
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
@@ -27,11 +30,12 @@ from holdfast.plan import data_lines, planned_lines
 from holdfast.records import Cell, Row
 from holdfast.report.text import counted, shortened
 from holdfast.spec import Reduction
-from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary, macro_mean
+from holdfast.stats import BOOL, NUMBER, Scale, Summary, macro_mean
 
 _NAME_MAX = 80
 """Longer values are replaced by a digest: a column may hold the passage itself."""
 _row = msgspec.json.Decoder(Row)
+T = TypeVar("T")
 _NAMED_MAX = 3
 _NAME_WIDTH = 40
 
@@ -94,17 +98,22 @@ def _explain_unknown(column: str, why: str) -> str:
 
 def column_names(run: str, cell: Cell, column: str) -> Iterator[str]:
     """The value of each key of a cell in a column of the rows, in plan order; empty without one."""
+    return (name for _, name in _column_values(run, cell, column, _name))
+
+
+def _column_values(run: str, cell: Cell, column: str, read: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """Each key of a cell, in plan order, with what `read` returns for its value in the column."""
     rows = data_lines(run, cell)
-    number, group = 0, ""
+    number, value = 0, read(None)
     for line in planned_lines(run, cell):
         while number < line.r:
             row = next(rows, None)
             if row is None:
                 raise JournalError(f"{line.k} has no row")
-            number, group = row.r, ""
+            number, value = row.r, read(None)
             if number == line.r:
-                group = _name(_row.decode(row.row).get(column))
-        yield group
+                value = read(_row.decode(row.row).get(column))
+        yield line.k, value
 
 
 def _name(value: Any) -> str:
@@ -137,27 +146,54 @@ def reduced_scale(how: Reduction, scale: Scale) -> Scale:
     return BOOL if how.name in _CHANCES else scale
 
 
-def summarise_values(
-    values: Mapping[str, float],
-    members: Mapping[str, Hashable],
-    scale: Scale,
-    answers: int,
-    confidence: float = LEVEL,
-    exact: bool = False,
-) -> stats.Summary:
-    """The summary of one value per sample, from `answers` answers."""
-    sums = stats.sum_groups(list(values.values()), [members.get(sample, sample) for sample in values])
-    return stats.summarise_sums([sums], confidence, scale, answers, exact)
-
-
-def bounds_of(total: float, known: int, missing: int, scale: Scale) -> tuple[float, float] | None:
+def bounds_of(total: float, known: float, missing: float, scale: Scale) -> tuple[float, float] | None:
     """The mean if all missing values were the lowest of the scale, and the highest. None if none is missing, none is
-    known, or the scale has no ends.
+    known, or the scale has no ends. `known`, `missing`: how many values there are, or their weights.
     """
     if not missing or not known or scale.lowest is None or scale.highest is None:
         return None
     low, high = ((total + missing * end) / (known + missing) for end in (scale.lowest, scale.highest))
     return low, high
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """How much each planned sample of a cell weighs."""
+
+    column: str
+    """Of the rows: a list, whose length is the weight, or a number."""
+    by_key: dict[str, float] = {}
+    """By planned key, in plan order; empty if they are unknown."""
+    unknown: str = ""
+    """Why they are unknown, as a sentence: then samples weigh equally."""
+
+    def by_sample(self) -> dict[str, float]:
+        """By the key without its repeat, as in `AnswerRow.sample`."""
+        return {key.rpartition("/")[0]: weight for key, weight in self.by_key.items()}
+
+    def by_ordinal(self, cells: Sequence[Cell]) -> dict[int, float]:
+        """`cells`: those that it was read from."""
+        ordinals = itertools.chain.from_iterable(range(cell.first, cell.first + cell.count) for cell in cells)
+        return dict(zip(ordinals, self.by_key.values(), strict=True))
+
+
+def read_weights(run: str, spec: Mapping[str, Any], cells: Sequence[Cell], column: str) -> Weights:
+    """From the rows of these cells."""
+    equally = "so samples weigh equally"
+    if not spec.get("record_data", True):
+        return Weights(column, unknown=f"{column} is not known because record_data is off, {equally}")
+    try:
+        found = {key: weight for cell in cells for key, weight in _column_values(run, cell, column, _weight)}
+    except (OSError, JournalError):
+        return Weights(column, unknown=f"the rows with {column} cannot be read (see `holdfast verify`), {equally}")
+    if not all(found.values()):
+        return Weights(column, unknown=f"some samples have no {column}, {equally}")
+    return Weights(column, found)
+
+
+def _weight(value: Any) -> float:
+    """0 if it is none."""
+    size = len(value) if isinstance(value, list) else value
+    return float(size) if isinstance(size, int | float) and size > 0 else 0.0
 
 
 class Stratum(msgspec.Struct, frozen=True):
@@ -243,7 +279,8 @@ def macro_of(
 
 
 def _summary(values: Mapping[str, float], members: Mapping[str, Hashable], scale: Scale) -> Summary:
-    found = summarise_values(values, members, scale, len(values))
+    sums = stats.sum_groups(list(values.values()), [members.get(sample, sample) for sample in values])
+    found = stats.summarise_sums([sums], scale=scale, answers=len(values))
     return with_counts(found, len(values), len({members.get(sample, sample) for sample in values}))
 
 

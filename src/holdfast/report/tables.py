@@ -16,6 +16,7 @@ from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX, Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, unscored_counts
 from holdfast.report.costs import Cost, unpriced_line
+from holdfast.report.summaries.wrong_answers import describe_wrong
 from holdfast.report.text import (
     Grid,
     Sentence,
@@ -32,7 +33,6 @@ from holdfast.report.text import (
     status_text,
     status_tone,
 )
-from holdfast.report.wrong_answers import WrongAnswers
 from holdfast.score import KINDS
 from holdfast.stats import NUMBER, Scale, Summary
 
@@ -63,12 +63,6 @@ _MODELS_MAX = 5
 _NAMES = 3
 """The first columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
-_WRONG_NOUNS = {
-    "failed": "failed sample",
-    "empty": "empty answer",
-    "filtered": "filtered answer",
-    "truncated": "truncated answer",
-}
 _CODE_FAILURES = ("solver", "record")
 _TOO_LARGE = RecordTooLargeError.kind
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "left out", "cost"}
@@ -297,7 +291,7 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
         for kind, count in cell.failures.items():
             yield f"{place}: {counted(count, 'sample')} failed: {kind}{_such_as(cell.examples.get(kind))}"
         for each in cell.scorers:
-            if each.failures:
+            if each.failures and not each.of:  # else those of the scorer that gave the grades
                 answers = counted(each.failures, "answer")
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
@@ -311,6 +305,7 @@ def reading_lines(cells: Sequence[CellReport], *, advise: bool = True) -> Iterat
         yield from wrong_lines([cell])
         yield from left_out_lines([cell])
         yield from macro_lines([cell])
+        yield from weight_lines([cell])
         yield from grade_lines([cell])
         yield from (f"{cell.task}/{cell.model}: {each}" for each in cell.agreement)
         yield from group_lines([cell])
@@ -337,29 +332,16 @@ def method_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def wrong_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """Which answers count as wrong because the task's `counts` says so, and the mean without them. One line for each
-    scorer; scorers with the same rates and mean share it.
+    """Which answers count as wrong without a comparison, and the mean over the others. One line for each scorer;
+    scorers with the same rates and mean share it.
     """
     for cell in cells:
         lines: dict[str, list[str]] = {}
         for scorer in cell.scorers:
             if scorer.wrong is not None:
-                lines.setdefault(_describe_wrong(scorer.wrong), []).append(scorer.scorer)
+                lines.setdefault(describe_wrong(scorer.wrong), []).append(scorer.scorer)
         for line, scorers in lines.items():
             yield f"{cell.task}/{cell.model}: {', '.join(scorers)}: {line}"
-
-
-def _describe_wrong(wrong: WrongAnswers) -> str:
-    count = sum(wrong.counts.values())
-    whole = wrong.answered + count
-    rates = ", ".join(f"{100 * each / whole:.1f}% {why}" for why, each in wrong.counts.items())
-    verb = "counts" if count == 1 else "count"
-    kinds = [counted(each, _WRONG_NOUNS[why]) for why, each in wrong.counts.items()]
-    mean = format_number(wrong.answered_mean)
-    rest = (
-        f"the mean over the other {counted(wrong.answered, 'answer')} is {mean}" if wrong.answered else "none is left"
-    )
-    return f"{', '.join(kinds)} {verb} as wrong ({rates} of {whole}); {rest}"
 
 
 def macro_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -378,19 +360,19 @@ def macro_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 def grade_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     """For grades as in SimpleQA: shares of correct answers, and their F1."""
     for cell in cells:
-        for scorer in cell.scorers:
-            labels = dict(scorer.labels)
-            right, wrong = labels.pop("correct", 0), labels.pop("incorrect", 0) + labels.pop("wrong", 0)
-            others = labels.pop("not_attempted", 0)
-            if labels or not right or not (wrong or others):
-                continue
-            from holdfast.stats import graded_f1  # late: scipy is slow to import
+        yield from (f"{cell.task}/{cell.model}: {each.scorer}: {each.grades}" for each in cell.scorers if each.grades)
 
-            found = graded_f1(right, wrong, others)
-            shares = f"{100 * right / found.n:.1f}% of all answers are correct, {100 * right / (right + wrong):.1f}% of"
-            interval = f"95%: {format_number(found.low)} to {format_number(found.high)}"
-            f1 = f"F1 {format_number(found.mean)} ({interval}, bootstrap over answers)"
-            yield f"{cell.task}/{cell.model}: {scorer.scorer}: {shares} those attempted; {f1}"
+
+def weight_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Means that are shares of all parts of samples, or why they are not. Scorers of the same parts share a line."""
+    for cell in cells:
+        lines: dict[str, list[str]] = {}
+        for scorer in cell.scorers:
+            if scorer.weight is not None:
+                share = f"the mean is the share of all {scorer.weight.parts:g} entries of {scorer.weight.column}"
+                lines.setdefault(scorer.weight.unknown or share, []).append(scorer.scorer)
+        for line, scorers in lines.items():
+            yield f"{cell.task}/{cell.model}: {', '.join(scorers)}: {line}"
 
 
 def left_out_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -470,7 +452,8 @@ def speed_lines(report: RunReport) -> Iterator[str]:
 
 def wall_time_lines(report: RunReport) -> Iterator[str]:
     if report.worked_seconds:
-        yield f"wall time: {duration(report.worked_seconds)} over all sessions"
+        summed = f"; summed over workers: {duration(report.summed_seconds)}" if report.summed_seconds else ""
+        yield f"wall time: {duration(report.worked_seconds)} over all sessions{summed}"
 
 
 def request_lines(report: RunReport) -> Iterator[str]:
@@ -540,6 +523,8 @@ def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mappi
     macros = {each.reducer: (each.title, each.summary, _NO_LABELS) for each in scorer.macro if not each.unknown}
     if scorer.plain:
         yield scorer.scorer, scorer.summary, scorer.labels
+        if scorer.grades is not None:
+            yield f"{scorer.scorer} F1", scorer.grades.f1, _NO_LABELS
         yield from [macros[""]] if "" in macros else ()
     for each in scorer.reduced:
         yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels

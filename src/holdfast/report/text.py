@@ -94,6 +94,7 @@ _METHODS = {
     "unseen": "Student's t, widened for large changes that were not seen (other numbers)",
     "tango": "Tango's score interval (proportions, or mostly ties)",
     "equal": "a bound from the ends of the scale (nothing varies)",
+    "bootstrap": "percentile bootstrap (F1)",
 }
 
 

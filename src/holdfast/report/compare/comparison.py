@@ -13,6 +13,7 @@ the p-values of a whole table for the number of comparisons (`stats.adjustment`)
 """
 
 import itertools
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
@@ -184,9 +185,10 @@ def derived_rows(comparisons: Sequence[Comparison]) -> list[bool]:
     """
     names: dict[tuple[Side, Side], list[str]] = {}
     for each in comparisons:
-        names.setdefault((each.first, each.second), []).append(each.scorer)
+        if each.difference is not None:  # from labels alone nothing is derived that has a test of its own
+            names.setdefault((each.first, each.second), []).append(each.scorer)
     return [
-        any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in names[each.first, each.second])
+        any(each.scorer.startswith((f"{other} ", f"{other}.")) for other in names.get((each.first, each.second), ()))
         for each in comparisons
     ]
 
@@ -237,7 +239,21 @@ def paired(first: Measure, second: Measure, keys: Container[Pair] | None = None)
     several = [[groups.get(sample, sample) for sample in samples] for groups in (first.groups, second.groups) if groups]
     members: Sequence[Hashable] = min(several, key=lambda groups: len(set(groups))) if several else samples
     scale = _common_scale(first, second)
+    weights = first.weights or second.weights
+    if weights:
+        # Scaled by their weights, plain means of these values are weighted means.
+        mean = math.fsum(weights.get(sample, 1.0) for sample in samples) / len(samples)
+        factors = [weights.get(sample, 1.0) / mean for sample in samples]
+        one, other = ([factor * value for factor, value in zip(factors, side, strict=True)] for side in (one, other))
+        scale = _stretched(scale, max(factors))
     return PairedSamples(one, other, members, len(common), scale, max(first.repeats, second.repeats))
+
+
+def _stretched(scale: Scale, factor: float) -> Scale:
+    """The scale of values that were multiplied by at most this factor."""
+    if scale.lowest is None or scale.highest is None:
+        return scale
+    return Scale("range", min(scale.lowest, factor * scale.lowest), max(scale.highest, factor * scale.highest))
 
 
 def _common_scale(first: Measure, second: Measure) -> Scale:

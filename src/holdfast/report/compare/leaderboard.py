@@ -13,7 +13,6 @@ import msgspec
 from holdfast.report.compare.comparison import ALPHA, cautious_pair, paired, paired_test
 from holdfast.report.compare.sides import CellName, Measure, Pair, SideAnswers, choose_measures
 from holdfast.report.costs import Cost
-from holdfast.report.reduction import bounds_of
 from holdfast.stats import NUMBER, Scale, Summary, holm, tied_ranks
 
 
@@ -104,7 +103,7 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
             summary,
             len(each.measure.missing),
             each.cost,
-            _bounds(each.measure),
+            each.measure.bounds(),
         )
         for place, summary, each in zip(ranks, summaries, entrants, strict=True)
     ]
@@ -157,8 +156,3 @@ def _test_pair(first: Measure, second: Measure, common: Container[Pair]) -> Pair
 
 def _up_to(p: float | None, alpha: float) -> bool:
     return p is not None and p <= alpha
-
-
-def _bounds(measure: Measure) -> tuple[float, float] | None:
-    numbers = measure.numbers() or {}
-    return bounds_of(sum(numbers.values()), len(numbers), len(measure.missing), measure.scale)

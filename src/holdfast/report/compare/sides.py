@@ -13,12 +13,19 @@ import msgspec
 from holdfast.garbage import fewer_collections
 from holdfast.records import parse_key
 from holdfast.report.lines import ExportLine, KeyScores, key_scores
-from holdfast.report.reduction import group_columns, member_of, reduced_scale, summarise_values, with_counts
-from holdfast.report.wrong_answers import FAILED, NO_ANSWER, lowest_score, scored_names
+from holdfast.report.reduction import (
+    bounds_of,
+    group_columns,
+    member_of,
+    reduced_scale,
+    with_counts,
+)
+from holdfast.report.summaries.grades import correct_row, correct_value, graded_scorer, is_graded
+from holdfast.report.summaries.wrong_answers import FAILED, NO_ANSWER, lowest_score, scored_names
 from holdfast.score import OF_LABELS, Repeat, as_number, reduced_value
 from holdfast.spec import MEAN, Reduction
 from holdfast.state import Index, ScoredPage, mean_by_sample
-from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary
+from holdfast.stats import BOOL, LEVEL, NUMBER, Scale, Summary, sum_groups, summarise_sums
 
 _EXCERPT = 500
 _COLLECT_AFTER = 1_000_000
@@ -71,6 +78,8 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
     """The scale of the scorer, if it declares one."""
     repeats: int = 1
     """How many answers a reduced value comes from."""
+    weights: Mapping[str, float] = {}
+    """How much each sample weighs in the mean; empty: equally."""
 
     def numbers(self) -> dict[Pair, float] | None:
         """The numeric values; None for labels, or without values. Do not change them."""
@@ -100,6 +109,13 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
         values = {**dict.fromkeys(keys, value), **self.values}
         return msgspec.structs.replace(self, values=values, missing={}, declared=self.scale)
 
+    def bounds(self) -> tuple[float, float] | None:
+        """The mean if every missing score were the lowest of the scale, or the highest."""
+        numbers = self.numbers() or {}
+        weigh = [{pair: self.weights.get(pair[0], 1.0) for pair in pairs} for pairs in (numbers, self.missing)]
+        total = sum(weigh[0][pair] * value for pair, value in numbers.items())
+        return bounds_of(total, sum(weigh[0].values()), sum(weigh[1].values()), self.scale)
+
     def sample_means(self, numbers: Mapping[Pair, float]) -> dict[str, float]:
         """One value per sample: samples weigh equally, also if repeats failed."""
         return mean_by_sample([sample for sample, _ in numbers], list(numbers.values()))
@@ -113,8 +129,11 @@ class Measure(msgspec.Struct, frozen=True, dict=True):
             numbers = {pair: value for pair, value in numbers.items() if pair in keys}
         values = self.sample_means(numbers)
         answers = len(numbers) * (self.repeats if self.reduction.name != MEAN else 1)
-        found = summarise_values(values, self.groups, self.scale, answers, confidence, exact)
-        return with_counts(found, len(numbers), len({self.groups.get(sample, sample) for sample in values}))
+        groups = [self.groups.get(sample, sample) for sample in values]
+        weights = [self.weights[sample] for sample in values] if self.weights else None
+        sums = sum_groups(list(values.values()), groups, weights)
+        found = summarise_sums([sums], confidence, self.scale, answers, exact)
+        return with_counts(found, len(numbers), len(set(groups)))
 
 
 class SideAnswers:
@@ -145,6 +164,12 @@ class SideAnswers:
         self._outputs: dict[Pair, str] = {}
         """The beginning of an answer's text."""
         self._text_at = text_at
+        self._weights: dict[str, Mapping[str, float]] = {}
+        """By scorer: how much each sample weighs; without scorers for which all weigh the same."""
+
+    def weigh(self, scorer: str, weights: Mapping[str, float]) -> None:
+        """Let samples weigh differently in the mean of a scorer. `weights`: of all planned samples, by id."""
+        self._weights[scorer] = weights
 
     def output(self, pair: Pair) -> str:
         """The beginning of the answer's text."""
@@ -203,9 +228,10 @@ class SideAnswers:
     def measures(self) -> dict[str, Measure]:
         """Measures by name, in the order of a report: by scorer, then by reducer."""
         found: dict[str, Measure] = {}
-        names = list(self._scores)
+        names = [name for scorer in self._scores for name in self._rows_of(scorer)]
         if self._wrong is not None and FAILED in self._statuses.values():
-            names = [name for name in scored_names(self._wrong, names) if name in names or self._plain(name).values]
+            known = [name for scorer in self._wrong for name in self._rows_of(scorer)]
+            names = [name for name in scored_names(known, names) if name in names or self._plain(name).values]
         for scorer in names:
             plain = self._plain(scorer)
             for each in self._reductions:
@@ -238,13 +264,25 @@ class SideAnswers:
             return True
         return any(reason in _OPEN for reason in self._plain(scorer).missing.values())
 
+    def _rows_of(self, scorer: str) -> list[str]:
+        """The scorer, and the row that says which of its grades are correct."""
+        is_own = self._scale_of is not None and is_graded(scorer, self._scale_of)
+        return [scorer, correct_row(scorer)] if is_own else [scorer]
+
+    def _given(self, scorer: str) -> dict[Pair, Any]:
+        """The scores of a row. Those of a graded row are made from the labels."""
+        graded = graded_scorer(scorer, self._scale_of) if self._scale_of is not None else ""
+        if not graded or scorer in self._scores:
+            return self._scores.get(scorer, {})
+        return {pair: correct_value(grade) for pair, grade in self._scores.get(graded, {}).items()}
+
     def _plain(self, scorer: str) -> Measure:
-        given = self._scores.get(scorer, {})
+        given, weights = self._given(scorer), self._weights.get(scorer, {})
         declared = self._scale_of(scorer) if self._scale_of is not None else None
         if len(given) == len(self._statuses) and set(map(type, given.values())) == {bool}:
             # the most frequent case, without a loop
-            return Measure(scorer, scorer, given, {}, groups=self._groups, declared=declared)
-        measure = Measure(scorer, scorer, {}, {}, groups=self._groups, declared=declared)
+            return Measure(scorer, scorer, given, {}, groups=self._groups, declared=declared, weights=weights)
+        measure = Measure(scorer, scorer, {}, {}, groups=self._groups, declared=declared, weights=weights)
         for pair, status in self._statuses.items():
             if isinstance(status, str) and status != "finished":
                 measure.missing[pair] = status
@@ -334,10 +372,13 @@ def sides_in(run: str, index: Index, evaluation: str, rules: Rules, text_at: Tex
 
 
 def choose_measures(measures: Mapping[str, Measure], scorer: str | None) -> dict[str, Measure]:
-    """The measure with this name (`numeric pass@5`), else all measures of the scorer; all without a name."""
-    if scorer is None or scorer in measures:
+    """The measure with this name (`numeric pass@5`), else all measures of the scorer; all without a name. Grades come
+    with the measure that says which are correct.
+    """
+    graded = correct_row(scorer or "")
+    if scorer is None or (scorer in measures and graded not in measures):
         return dict(measures) if scorer is None else {scorer: measures[scorer]}
-    return {name: each for name, each in measures.items() if each.scorer == scorer}
+    return {name: each for name, each in measures.items() if each.scorer in (scorer, graded)}
 
 
 def pairs_between(

@@ -18,7 +18,7 @@ from holdfast.stats import BOOL, NUMBER, UNIT, Scale, Summary, macro_mean
 
 
 class SuiteTask(msgspec.Struct, frozen=True):
-    """One task of a suite with its headline score: that of its first scorer."""
+    """One task of a suite with its headline score: the result of a benchmark, else that of its first scorer."""
 
     task: str
     scorer: str
@@ -99,7 +99,7 @@ def suite_of(
     boards: Sequence[Board],
     scorers: Mapping[str, Sequence[str]],
 ) -> Suite | None:
-    """None for one task. `boards`: of means. `scorers`: by task, as the spec lists them."""
+    """None for one task. `boards`: of means. `scorers`: by task, the most important one first."""
     headlines: dict[str, Board] = {}
     for task in dict.fromkeys(board.task for board in boards):
         own = [board for board in boards if board.task == task]

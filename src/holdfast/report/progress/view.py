@@ -182,6 +182,10 @@ class ProgressTracker:
 
 
 def _activity(progress: "Progress") -> Iterator[str]:
+    if progress.shards:  # counted from leases, which know neither requests nor tokens
+        yield f"{counted(progress.workers, 'worker')}, {progress.shards_done} of {progress.shards} shards done"
+        yield f"{counted(progress.in_flight, 'sample')} in flight"
+        return
     yield f"{counted(progress.in_flight, 'sample')} in flight"
     if progress.at_once:
         yield f"{progress.sending} of at most {counted(progress.at_once, 'request')}"

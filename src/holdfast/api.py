@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
-from holdfast.plan import expand_benchmarks, is_benchmark_name, mark_changes
+from holdfast.plan import is_benchmark_name, resolve_benchmarks
 from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
 from holdfast.runs import (
     GateOptions,
@@ -48,7 +48,7 @@ from holdfast.runs import (
 from holdfast.runs.maintenance import recovery
 from holdfast.score import Scorer
 from holdfast.solve import Solve
-from holdfast.spec import Selection, base_of, build_spec, read_spec, select
+from holdfast.spec import Selection, SpecFile, base_of, read_spec, select
 
 __all__ = [
     "Run",
@@ -389,7 +389,7 @@ def _resolve_arguments(
             )
         return _load_file(found, Selection(tasks=names, models=chosen), fields)
     raw = {**fields, "tasks": [task.fields for task in found], "models": list(models)}
-    spec = select(mark_changes(build_spec(expand_benchmarks(raw), "run()")), Selection(tasks=names))
+    spec = select(resolve_benchmarks(SpecFile("run()", raw)).spec, Selection(tasks=names))
     named = {task.name: task for task in found}
     # a task with several prompts becomes one task per variant in the spec; all of them share one `Task` object
     origins = {task.name: named[base_of(task.name, named)] for task in spec.tasks}

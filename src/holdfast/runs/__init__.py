@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.execute import (
-        execute,
-        extend,
         new_event_loop,
         new_run_location,
         run_blocking,
@@ -38,9 +36,15 @@ if TYPE_CHECKING:
     from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, observer, watch_progress
     from holdfast.runs.execution.resume import read_story, stored_spec
     from holdfast.runs.execution.session import Observe, RunOutcome, is_too_many
+    from holdfast.runs.execution.workers import ShardChoice, execute, extend, join
+    from holdfast.runs.executors.placement import Ended, Placement, PlacementOptions
+    from holdfast.runs.executors.process import Supervisor, WorkerCommand, find_supervisor
+    from holdfast.runs.executors.ray_pool import RayChoice, RayPool, check_hosts, check_ray, connected, count_places
+    from holdfast.runs.executors.totals import WorkerTotals, whole_run
     from holdfast.runs.export import Export, lines_to_export, select_lines
     from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
     from holdfast.runs.maintenance.configuration import RetentionRule, configuration_path, name_option, read_policies
+    from holdfast.runs.maintenance.merge import Merged, merge
     from holdfast.runs.maintenance.recoverable import Recoverable, damage_of, list_recoverable
     from holdfast.runs.maintenance.recovery import Recovered, RecoveryOptions, check_mirror, recover, restore_into
     from holdfast.runs.mirror.remote import find_in_mirror
@@ -62,12 +66,12 @@ if TYPE_CHECKING:
         Trial,
         find_author,
         given_to_score,
-        rescan_anomalies,
         resolve_scorers,
-        score,
         try_scorers,
     )
     from holdfast.runs.selection import RunFilter, list_runs, select_runs
+    from holdfast.runs.shard_scorer import rescan_anomalies, score
+    from holdfast.runs.shards.layout import shard_location
     from holdfast.runs.store.lookup import (
         RunLocation,
         default_store,
@@ -77,7 +81,15 @@ if TYPE_CHECKING:
         newest_runs,
         suggest_resume_command,
     )
-    from holdfast.runs.summary import EvaluationLine, MirrorProgress, RunSummary, WaitingJob
+    from holdfast.runs.store.trust import references_of
+    from holdfast.runs.summary import (
+        EvaluationLine,
+        MirrorProgress,
+        RunSummary,
+        ShardStatus,
+        WaitingJob,
+        count_shards,
+    )
     from holdfast.runs.verification import ScoresChecked, verify_files, verify_mirrored
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
@@ -90,31 +102,37 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "compare.leaderboard": "leaderboard_of",
             "execution.answer_selection": "AnswerSelection",
             "execution.drift": "Retry",
-            "execution.execute": "execute extend new_event_loop new_run_location run_blocking",
+            "execution.execute": "new_event_loop new_run_location run_blocking",
             "execution.preparation": "Given ServerCheck check check_servers check_startable find_modules_beside",
             "execution.progress": "LiveDisplay PlainDisplay observer watch_progress",
             "execution.resume": "read_story stored_spec",
             "execution.session": "Observe RunOutcome is_too_many",
+            "executors.placement": "Ended Placement PlacementOptions",
+            "executors.process": "Supervisor WorkerCommand find_supervisor",
+            "executors.ray_pool": "RayChoice RayPool check_hosts check_ray connected count_places",
+            "executors.totals": "WorkerTotals whole_run",
             "export": "Export lines_to_export select_lines",
             "fork": "Forecast Fork is_made_fork make_fork",
             "maintenance.configuration": "RetentionRule configuration_path name_option read_policies",
             "maintenance.recoverable": "Recoverable damage_of list_recoverable",
             "maintenance.recovery": "Recovered RecoveryOptions check_mirror recover restore_into",
+            "maintenance.merge": "Merged merge",
             "mirror.remote": "find_in_mirror",
             "overrides": ("Overrides assignments left_without_failures load_given resolve_run resolve_spec_file"),
             "replay": "open_replay play replay_in_debugger",
             "requests": "add_note cancel change_tags set_score tune",
             "run": "Run open_run",
-            "scoring": (
-                "Edit ScoreRequest Scored Trial find_author given_to_score rescan_anomalies resolve_scorers score "
-                "try_scorers"
-            ),
+            "scoring": ("Edit ScoreRequest Scored Trial find_author given_to_score resolve_scorers try_scorers"),
             "selection": "RunFilter list_runs select_runs",
+            "shard_scorer": "rescan_anomalies score",
+            "shards.layout": "shard_location",
             "store.lookup": (
                 "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
             ),
-            "summary": "EvaluationLine MirrorProgress RunSummary WaitingJob",
+            "store.trust": "references_of",
+            "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
             "verification": "ScoresChecked verify_files verify_mirrored",
+            "execution.workers": "ShardChoice execute extend join",
         },
     )
 
@@ -124,6 +142,7 @@ __all__ = [
     "Change",
     "ChangedValues",
     "Edit",
+    "Ended",
     "EvaluationLine",
     "Export",
     "Forecast",
@@ -133,10 +152,15 @@ __all__ = [
     "KeyTable",
     "KeyTableHead",
     "LiveDisplay",
+    "Merged",
     "MirrorProgress",
     "Observe",
     "Overrides",
+    "Placement",
+    "PlacementOptions",
     "PlainDisplay",
+    "RayChoice",
+    "RayPool",
     "Recoverable",
     "Recovered",
     "RecoveryOptions",
@@ -151,20 +175,30 @@ __all__ = [
     "Scored",
     "ScoresChecked",
     "ServerCheck",
+    "ShardChoice",
+    "ShardStatus",
+    "Supervisor",
     "TableRow",
     "Trial",
     "WaitingJob",
+    "WorkerCommand",
+    "WorkerTotals",
     "add_note",
     "assignments",
     "cancel",
     "change_tags",
     "changes_of",
     "check",
+    "check_hosts",
     "check_mirror",
+    "check_ray",
     "check_servers",
     "check_startable",
     "comparison_of",
     "configuration_path",
+    "connected",
+    "count_places",
+    "count_shards",
     "damage_of",
     "default_store",
     "execute",
@@ -173,12 +207,14 @@ __all__ = [
     "find_in_mirror",
     "find_modules_beside",
     "find_run",
+    "find_supervisor",
     "finish_removals",
     "folders_in",
     "gate_result_of",
     "given_to_score",
     "is_made_fork",
     "is_too_many",
+    "join",
     "leaderboard_of",
     "left_without_failures",
     "lines_to_export",
@@ -186,6 +222,7 @@ __all__ = [
     "list_runs",
     "load_given",
     "make_fork",
+    "merge",
     "name_option",
     "naming_parameters",
     "new_event_loop",
@@ -198,6 +235,7 @@ __all__ = [
     "read_policies",
     "read_story",
     "recover",
+    "references_of",
     "replay_in_debugger",
     "rescan_anomalies",
     "resolve_run",
@@ -209,6 +247,7 @@ __all__ = [
     "select_lines",
     "select_runs",
     "set_score",
+    "shard_location",
     "stored_spec",
     "suggest_resume_command",
     "try_scorers",
@@ -216,4 +255,5 @@ __all__ = [
     "verify_files",
     "verify_mirrored",
     "watch_progress",
+    "whole_run",
 ]

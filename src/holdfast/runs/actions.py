@@ -112,7 +112,7 @@ class RunActions(OpenedRun):
 
         given = await self._given_with(None, _NOTHING, trust=trust)
         chosen = Retry(kinds=tuple(kinds), keys=keys)
-        if chosen == Retry() and await asyncio.to_thread(left_without_failures, self.place) is not None:
+        if chosen == Retry() and await asyncio.to_thread(left_without_failures, self.place.whole) is not None:
             return self
         return await self._execute(given, chosen, quiet)
 
@@ -132,11 +132,11 @@ class RunActions(OpenedRun):
         quiet: bool = False,
     ) -> Self:
         """`extend` without blocking the event loop."""
-        from holdfast.runs.execution.execute import extend
         from holdfast.runs.execution.progress import observer
+        from holdfast.runs.execution.workers import extend
 
         given = await self._given_with(spec, changes, Selection(limit), trust=trust)
-        await extend(given, self.place, observer(quiet))
+        await extend(given, self.place.whole, observer(quiet))
         return self._changed(given)
 
     def extend(
@@ -170,7 +170,7 @@ class RunActions(OpenedRun):
         given = await self._given_with(spec, changes, trust=trust)
         place = new_run_location(given, self.place.store, id)
         warn = logging.getLogger("holdfast").warning
-        if id is None or not await asyncio.to_thread(is_made_fork, self.place, place, given, warn):
+        if id is None or not await asyncio.to_thread(is_made_fork, self.place.whole, place, given, warn):
             fork = await asyncio.to_thread(Fork, self.place, place, given)
             await make_fork(fork, lambda _: warn(fork.doubt) if fork.doubt else None)
         forked = type(self)(place)
@@ -199,7 +199,8 @@ class RunActions(OpenedRun):
         **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """`score` without blocking the event loop."""
-        from holdfast.runs.scoring import ScoreRequest, given_to_score, score
+        from holdfast.runs.scoring import ScoreRequest, given_to_score
+        from holdfast.runs.shard_scorer import score
 
         if callable(scorers) or isinstance(scorers, str | Mapping) or not isinstance(scorers, Sequence):
             scorers = [scorers]
@@ -210,7 +211,9 @@ class RunActions(OpenedRun):
         with naming_parameters():
             request = ScoreRequest(scorers, name, _answer_selection(chosen), roles)
             given = await self._given_with(None, _NOTHING, trust=trust)
-            done = await score(await asyncio.to_thread(given_to_score, given, self.place, request), self.place, request)
+            done = await score(
+                await asyncio.to_thread(given_to_score, given, self.place.whole, request), self.place.whole, request
+            )
         self.close()
         if done.selected is not None and not done.selected.ordinals.count:
             warn("%s: no answer is wrong by %s, so there is nothing to score", self.run_id, done.selected.judge)
@@ -243,7 +246,7 @@ class RunActions(OpenedRun):
         from holdfast.runs.requests import cancel
 
         self._require_local()
-        await asyncio.to_thread(cancel, self.place)
+        await asyncio.to_thread(cancel, self.place.whole)
 
     def cancel(self) -> None:
         """Stop the run in the process that works on it; its answers are kept. UsageError if no process does."""
@@ -255,7 +258,7 @@ class RunActions(OpenedRun):
         from holdfast.runs.requests import tune
 
         self._require_local()
-        await asyncio.to_thread(tune, self.place, assignments(changes))
+        await asyncio.to_thread(tune, self.place.whole, assignments(changes))
 
     def tune(self, changes: Changes) -> None:
         """Change limits of the live run, such as `{"concurrency.samples": 8}`."""
@@ -266,7 +269,7 @@ class RunActions(OpenedRun):
         from holdfast.runs.requests import change_tags
 
         self._require_local()
-        await asyncio.to_thread(change_tags, self.place, tags)
+        await asyncio.to_thread(change_tags, self.place.whole, tags)
         self.close()
 
     def tag(self, *tags: str) -> None:
@@ -278,7 +281,7 @@ class RunActions(OpenedRun):
         from holdfast.runs.requests import add_note
 
         self._require_local()
-        await asyncio.to_thread(add_note, self.place, text)
+        await asyncio.to_thread(add_note, self.place.whole, text)
         self.close()
 
     def note(self, text: str) -> None:
@@ -370,13 +373,13 @@ class RunActions(OpenedRun):
         if spec is None and own is not None and (own.rows or own.solvers or any(own.scorers.values())):
             changed = change_spec(spec_mapping(own.spec), sets) if sets else own.spec
             return msgspec.structs.replace(own, spec=select(changed, part))
-        return await asyncio.to_thread(resolve_given, self.place, spec, Overrides(sets, part, trust))
+        return await asyncio.to_thread(resolve_given, self.place.whole, spec, Overrides(sets, part, trust))
 
     async def _execute(self, given: "Given", retry: "Retry", quiet: bool) -> Self:
-        from holdfast.runs.execution.execute import execute
         from holdfast.runs.execution.progress import observer
+        from holdfast.runs.execution.workers import execute
 
-        await execute(given, self.place, observer(quiet), retry)
+        await execute(given, self.place.whole, observer(quiet), retry)
         return self._changed(given)
 
     def _changed(self, given: "Given") -> Self:

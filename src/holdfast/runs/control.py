@@ -2,8 +2,9 @@
 
 A request is a file in the run's `control` folder, written under a temporary name and then renamed. The run's watchdog
 sees it at its next heartbeat, executes it, and writes a reply file beside it. This works from every host that can write
-the folder. The sender removes both files; it withdraws a request that gets no reply in time. A crash of the sender
-leaves a `.wish` file (the suffix is part of the on-disk format), which the next process of the run removes as stale.
+the folder, and for a mirrored run also from others (`journal.mirror.requests`). The sender removes both files; it
+withdraws a request that gets no reply in time. A crash of the sender leaves a `.wish` file (the suffix is part of the
+on-disk format), which the next process of the run removes as stale.
 """
 
 import contextlib
@@ -15,17 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast import files
-from holdfast.errors import UsageError
+from holdfast.errors import StoreError, UsageError
+from holdfast.journal import CONTROL, REPLY_SUFFIX, REQUEST_SUFFIX, Objects, request_name
 from holdfast.records import Draft, Note, RunResumed, ScoreGiven, draft
 from holdfast.runs.store.provenance import collect_versions, describe_host
 from holdfast.spec import Spec, change_spec, find_differences, read_stored_spec, spec_mapping
 from holdfast.state import Story
 from holdfast.version import __version__
 
-_FOLDER = "control"
-_SUFFIX = ".wish"
-_REPLY_SUFFIX = ".done"
 _POLL_SECONDS = 0.1
+_POLL_MIRROR_SECONDS = 1.0
 
 
 class ControlRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,35 +46,58 @@ def send_control_request(
     run: str, request: ControlRequest, seconds: float = 15.0, clock: Callable[[], float] = time.monotonic
 ) -> tuple[bool, str] | None:
     """Send a request and wait for the reply: whether it was done, and a sentence. None without a reply in time."""
-    folder = os.path.join(run, _FOLDER)
+    folder = os.path.join(run, CONTROL)
     files.make_folder(folder)
-    path = os.path.join(folder, f"{uuid.uuid4().hex}{_SUFFIX}")
+    path = os.path.join(folder, f"{uuid.uuid4().hex}{REQUEST_SUFFIX}")
     files.replace_file(path, msgspec.json.encode(request))
     end = clock() + seconds
     try:
         while clock() < end:
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                return msgspec.json.decode(files.read_file(f"{path}{_REPLY_SUFFIX}"), type=tuple[bool, str])
+                return msgspec.json.decode(files.read_file(f"{path}{REPLY_SUFFIX}"), type=tuple[bool, str])
             time.sleep(_POLL_SECONDS)
         return None
     finally:
-        for leftover in (path, f"{path}{_REPLY_SUFFIX}"):
+        for leftover in (path, f"{path}{REPLY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 files.remove(leftover)
+
+
+def send_through_mirror(
+    objects: Objects, epoch: int, request: ControlRequest, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[bool, str] | None:
+    """The same for a run on another machine: its owner looks for requests when it writes its heartbeat to the mirror.
+    `seconds` must be longer than the pause between two heartbeats.
+    """
+    name = request_name(epoch, uuid.uuid4().hex)
+    objects.put(name, msgspec.json.encode(request))
+    end = clock() + seconds
+    try:
+        while clock() < end:
+            time.sleep(_POLL_MIRROR_SECONDS)
+            data = objects.get(f"{name}{REPLY_SUFFIX}")
+            if data is not None:
+                with contextlib.suppress(msgspec.DecodeError):
+                    return msgspec.json.decode(data, type=tuple[bool, str])
+        return None
+    finally:
+        for leftover in (name, f"{name}{REPLY_SUFFIX}"):
+            with contextlib.suppress(StoreError):  # it stays, and no later owner obeys it
+                objects.delete(leftover)
 
 
 def pending_requests(run: str, since: float = 0.0) -> Iterator[tuple[str, ControlRequest | None]]:
     """Yield the path of each request without a reply, and the request; None if it cannot be decoded. Requests older
     than `since` were meant for an earlier process, and their senders have given up: they are removed.
     """
-    folder = os.path.join(run, _FOLDER)
+    folder = os.path.join(run, CONTROL)
     try:
         names = sorted(files.list_names(folder))
     except OSError:
         return
     for name in names:
         path = os.path.join(folder, name)
-        if not name.endswith(_SUFFIX) or f"{name}{_REPLY_SUFFIX}" in names:
+        if not name.endswith(REQUEST_SUFFIX) or f"{name}{REPLY_SUFFIX}" in names:
             continue
         try:
             status = files.status_of(path)
@@ -90,9 +113,9 @@ def pending_requests(run: str, since: float = 0.0) -> Iterator[tuple[str, Contro
 
 def write_control_reply(path: str, done: bool, sentence: str) -> None:
     with contextlib.suppress(OSError):  # the sender, and with it the folder, may be gone
-        files.replace_file(f"{path}{_REPLY_SUFFIX}", msgspec.json.encode((done, sentence)))
+        files.replace_file(f"{path}{REPLY_SUFFIX}", msgspec.json.encode((done, sentence)))
         if files.status_of(path) is None:  # withdrawn in the meantime: nobody else would remove the reply
-            files.remove(f"{path}{_REPLY_SUFFIX}")
+            files.remove(f"{path}{REPLY_SUFFIX}")
 
 
 _FIXED_WHILE_LIVE = (".timeout_seconds",)

@@ -14,10 +14,11 @@ from holdfast.engine import output_limit
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.models import LEAST, MOST, PACKAGE, count_message_tokens, find_rates, is_installed
 from holdfast.plan import PreparedTask, models_of
-from holdfast.records import Message, Usage
+from holdfast.records import Message, Sample, Usage
 from holdfast.report import dollars, text_of
 from holdfast.runs.store.lookup import newest_runs
 from holdfast.runs.summary import Observed
+from holdfast.solve import ScoredContinuation
 from holdfast.spec import Model, Price, Spec, expand
 
 _COUNTED_ROWS = 1000
@@ -45,11 +46,15 @@ class Prompts(msgspec.Struct, frozen=True):
     """The first messages of a task's samples."""
 
     rows: int
+    requests: int
+    """Of one repeat: one for each sample, or one for each continuation that is scored."""
     tokens: int
     """Approximate tokens of one repeat. Long data sets are extrapolated from their first rows by length."""
     files: int
     first: dict[str, list[Message]]
     """The messages of the first samples, by id."""
+    continuations: dict[str, list[ScoredContinuation]]
+    """What is scored instead of generated, of the first samples, by id; empty for most solvers."""
 
 
 class CellEstimate(msgspec.Struct, frozen=True):
@@ -134,15 +139,19 @@ def read_prompts(work: PreparedTask, spec: Spec, shown: int = 0) -> Prompts:
     """Render the first messages of every sample. Tokens are counted in the first rows only, characters in all, because
     counting tokens is slow. `shown`: how many samples' messages to return.
     """
-    rows = files = characters = counted = tokens = 0
+    rows = requests = files = characters = counted = tokens = 0
     first: dict[str, list[Message]] = {}
+    continuations: dict[str, list[ScoredContinuation]] = {}
     for sample in work.samples(spec, surveyed=True):
         messages = work.renderer.messages(sample)
-        length = sum(len(text_of(message.get("content"))) for message in messages)
+        scored = _continuations(work, sample, messages)
+        sent = [{"content": each.context + each.continuation} for each in scored] or messages
+        length = sum(len(text_of(message.get("content"))) for message in sent)
         characters += length
+        requests += len(scored) or 1
         if rows < _COUNTED_ROWS:
             counted += length
-            tokens += sum(map(count_message_tokens, messages))
+            tokens += sum(map(count_message_tokens, sent))
         if work.task.dataset.files:
             contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
             parts = [part for content in contents for part in content if isinstance(part, dict)]
@@ -150,30 +159,40 @@ def read_prompts(work: PreparedTask, spec: Spec, shown: int = 0) -> Prompts:
         rows += 1
         if rows <= shown:
             first[sample.id] = messages
-    return Prompts(rows, round(tokens * characters / counted) if counted else tokens, files, first)
+            continuations |= {sample.id: scored} if scored else {}
+    total = round(tokens * characters / counted) if counted else tokens
+    return Prompts(rows, requests, total, files, first, continuations)
+
+
+def _continuations(work: PreparedTask, sample: Sample, messages: list[Message]) -> list[ScoredContinuation]:
+    try:
+        return work.solver.continuations(sample, messages)
+    except (TypeError, ValueError):
+        return []  # choices that cannot be scored: this sample will fail, the others will not
 
 
 def _by_prompts(work: PreparedTask, model: Model, prompts: Prompts) -> CellEstimate:
-    """Estimate from prompts. Only `chat` is known to send one request per answer; for other solvers the prompts are
-    a lower bound.
+    """Estimate from prompts. Only `chat` and solvers with a preview are known to send these requests; for others the
+    prompts are a lower bound.
     """
-    single = work.solver.name == "chat"
-    answers = prompts.rows * work.task.repeats
+    is_scored = work.solver.preview is not None
+    known = work.solver.name == "chat" or is_scored
+    answers, requests = prompts.rows * work.task.repeats, prompts.requests * work.task.repeats
     tokens = prompts.tokens * work.task.repeats
-    most = output_limit(model.params) if single else None
-    read = Range(tokens * LEAST, tokens * MOST if single and not prompts.files else None)
-    written = Range(answers, None if most is None else answers * most)
-    dollars, low = None, model.dollars(Usage(round(read.low), round(written.low), requests=answers))
+    most = 1 if is_scored else output_limit(model.params) if known else None
+    read = Range(tokens * LEAST, tokens * MOST if known and not prompts.files else None)
+    written = Range(requests, None if most is None else requests * most)
+    dollars, low = None, model.dollars(Usage(round(read.low), round(written.low), requests=requests))
     if low is not None:
         high = None
         if read.high is not None and written.high is not None:
-            high = model.dollars(Usage(round(read.high), round(written.high), requests=answers))
+            high = model.dollars(Usage(round(read.high), round(written.high), requests=requests))
         dollars = Range(low, high)
     return CellEstimate(
         task=work.task.name,
         model=model.name,
         answers=answers,
-        requests=Range(answers, answers if single else None),
+        requests=Range(requests, requests if known else None),
         input_tokens=read,
         output_tokens=written,
         dollars=dollars,

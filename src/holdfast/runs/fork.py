@@ -57,8 +57,10 @@ from holdfast.runs.execution.preparation import (
 )
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.mirror.claim import restore_from_mirror
+from holdfast.runs.shards.copy import readable
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
+from holdfast.runs.store.provenance import collect_versions
 from holdfast.runs.store.trust import executed_by, remember
 from holdfast.solve import RecordedStep, servers_in
 from holdfast.spec import Fewshot, Model, Spec, read_stored_spec
@@ -189,6 +191,7 @@ class Fork:
     """One fork being made: `forecast`, then `make` or `drop`."""
 
     def __init__(self, parent: RunLocation, place: RunLocation, given: Given) -> None:
+        parent = readable(parent)
         self._parent = _Parent(parent)
         self._given = given
         self._place = place
@@ -239,8 +242,9 @@ class Fork:
         try:
             parent = self._parent.describe(self._steps)
             given = self._given if self._given.where else self._parent.with_sources(self._given)
+            code = await asyncio.to_thread(collect_versions)  # runs git
             record = await asyncio.to_thread(
-                make_started_record, self._prepared, self._place, self._planned, given, parent
+                make_started_record, self._prepared, self._place, self._planned, given, code, parent
             )
             await asyncio.to_thread(remember, uid, executed_by(self._prepared.spec, record.source, record.included))
             await writer.append(draft("run.started", record))

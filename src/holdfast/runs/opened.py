@@ -5,6 +5,7 @@ for damage; no number is returned before that check. A crash leaves at most a st
 updates. Nothing here writes to the run's folder.
 """
 
+import time
 import warnings
 from typing import Any, Self
 
@@ -12,10 +13,15 @@ import msgspec
 
 from holdfast.errors import DamageWarning
 from holdfast.runs.mirror.remote import TransferProgress, find_to_read
+from holdfast.runs.shards.copy import readable
+from holdfast.runs.shards.sessions import explain_status, read_shards
 from holdfast.runs.store.damage import DamageReport, find_damage
 from holdfast.runs.store.lookup import RunLocation, not_started_error, suggest_resume_command
 from holdfast.spec import Spec, read_stored_spec
-from holdfast.state import Index, standing_of, status_of
+from holdfast.state import Index, Standing, standing_of, status_of
+
+_COPY_SECONDS = 1.0
+"""So long the copy of a sharded run counts as up to date. Workers write heartbeats less often."""
 
 
 class OpenedRun:
@@ -25,7 +31,8 @@ class OpenedRun:
         """`quiet`: issue no `DamageWarning`, because the caller shows `damage`. `sizes_only`: check plan and data by
         size only, without computing digests.
         """
-        self.place = place
+        self.place = readable(place)
+        self._copied_at = time.monotonic()
         self._opened: Index | None = None
         self._damage = DamageReport()
         self._quiet = quiet
@@ -83,11 +90,26 @@ class OpenedRun:
     def status(self) -> tuple[str, str]:
         """The status and its reason."""
         before = self._opened
+        self._update_copy()
         # The lock is checked before the journal is read: otherwise a run that ends in between would look interrupted.
         standing = standing_of(self.place.folder)
         if before is not None and (standing.held or before.story.end is None):
             self.close()  # the run may have progressed, or ended, since the index was brought up to date
-        return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
+        return self._status_at(standing)
+
+    def _status_at(self, standing: Standing) -> tuple[str, str]:
+        """The status from the index as it is. `standing` was taken before the journal was read."""
+        found = status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
+        if found[0] != "interrupted" or self._index.story.end:
+            return found
+        shards = read_shards(self.place)
+        return explain_status(shards) if shards else found
+
+    def _update_copy(self) -> None:
+        """Bring the copy of a sharded run up to date, unless it was a moment ago: one command needs one update."""
+        if self.place.root and time.monotonic() - self._copied_at > _COPY_SECONDS:
+            self.place = readable(self.place.whole)
+            self._copied_at = time.monotonic()
 
     @property
     def has_begun(self) -> bool:

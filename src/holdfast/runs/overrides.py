@@ -6,13 +6,16 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Problems, SpecError
-from holdfast.plan import expand_benchmarks, mark_changes
+from holdfast.plan import change_benchmarks, resolve_benchmarks
 from holdfast.runs.execution.preparation import Given, find_modules_beside
 from holdfast.runs.execution.resume import Reading, read_story, stored_rows, stored_spec
+from holdfast.runs.shards.copy import mirror_of
+from holdfast.runs.shards.layout import read_started
+from holdfast.runs.shards.standings import has_failures, shard_standings
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, default_store, find_run, runs_in
 from holdfast.runs.store.trust import executed_by, require_trust
-from holdfast.spec import Selection, SpecFile, change_spec, fill_environment, read_spec, resolve_file, select
+from holdfast.spec import Selection, SpecFile, fill_environment, read_spec, select
 
 
 class Overrides(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ def resolve_given(place: RunLocation, path: str | None, overrides: Overrides) ->
                 f"--set {assignment}: the spec stored in a run has no defaults; set the field of a task or a model"
             )
     fill_environment(fold.story.spec, overrides.sets)
-    spec = mark_changes(change_spec(fold.story.spec, overrides.sets)) if overrides.sets else stored_spec(fold)
+    spec = change_benchmarks(fold.story.spec, overrides.sets) if overrides.sets else stored_spec(fold)
     find_modules_beside(source, spec, included)
     spec = select(spec, overrides.selection)
     return Given(spec, rows=stored_rows(place, fold, spec), from_run=True)
@@ -81,15 +84,20 @@ def load_given(path: str, overrides: Overrides, problems: Problems | None = None
 
 def resolve_spec_file(file: SpecFile, overrides: Overrides, problems: Problems | None = None) -> Given:
     """Apply the assignments and the selection of the caller to a spec file, and make its modules importable."""
-    whole = msgspec.structs.replace(file, raw=expand_benchmarks(file.raw, file.path))
-    resolved = resolve_file(whole, overrides.sets, problems=problems)
-    spec = select(mark_changes(resolved.spec), overrides.selection)
+    resolved = resolve_benchmarks(file, overrides.sets, problems=problems)
+    spec = select(resolved.spec, overrides.selection)
     find_modules_beside(file.path, spec, file.included)
     return Given(spec, where=file.path, origins=file.origins, included=file.included, kept=resolved.kept)
 
 
 def left_without_failures(place: RunLocation) -> int | None:
     """The number of unfinished samples of a run without failed ones, for which `retry` has nothing to do; else None."""
+    started = read_started(place)
+    if started is not None and started.shards:
+        standings = shard_standings(place, started.shards, mirror_of(started.spec)).values()
+        if any(map(has_failures, standings)):
+            return None
+        return read_story(place)[0].story.planned - sum(each.lease.finished for each in standings if each.lease)
     fold = Reading(place).fold
     # A killed `retry` leaves a resume, and unfinished samples that failed before. It can be repeated.
     is_repeated = fold.story.resumes and any(trail.failures for trail in fold.trails.values())

@@ -21,6 +21,7 @@ from holdfast.plan import prepare
 from holdfast.records import Answer, Failure, Message, TaskInputs, parse_key
 from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
+from holdfast.runs.shards.copy import readable
 from holdfast.runs.store.lookup import RunLocation
 
 
@@ -37,6 +38,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 def open_replay(place: RunLocation, key: str, given: Given) -> ReplayInput:
     """Find a key's row, solver and recorded steps. Needs no API keys and no scorers."""
+    place = readable(place)
     fold = Reading(place).fold
     with prefix_errors(given):
         works = prepare(given.spec, given.rows, given.solvers, fold.story.inputs)

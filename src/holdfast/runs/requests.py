@@ -5,28 +5,92 @@ The functions block while they wait for a reply, and need a thread without a run
 """
 
 import asyncio
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.errors import UsageError
-from holdfast.records import ScoreGiven
-from holdfast.runs.control import ControlRequest, make_control_record, send_control_request
+from holdfast.journal import SHARDS, StoredObjects
+from holdfast.records import Draft, RunEnded, ScoreGiven, draft, parse_shard
+from holdfast.runs.control import ControlRequest, make_control_record, send_control_request, send_through_mirror
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, stored_spec
 from holdfast.runs.execution.session import close_quietly
+from holdfast.runs.mirror.claim import objects_of
+from holdfast.runs.mirror.remote import read_heartbeats
 from holdfast.runs.run import Run
 from holdfast.runs.scoring import Edit, edited
+from holdfast.runs.shards.copy import mirror_of
+from holdfast.runs.shards.layout import begun_shards, is_sharded, read_started, shard_of_key
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, not_started_error
-from holdfast.state import standing_of
+from holdfast.state import standing_by, standing_of
+
+Send = Callable[[ControlRequest], tuple[bool, str] | None]
+"""Sends a request to one worker; returns its reply, or None without a reply in time."""
+_WORKERS_MAX = 64
+_REPLY_SECONDS = 15.0
 
 
-def cancel(place: RunLocation) -> None:
-    """Stop a live run; its answers are kept. Raises UsageError if no process is working on it."""
+def cancel(place: RunLocation) -> str:
+    """Stop a live run; its answers are kept. Raises UsageError if no process is working on it. Returns what is to be
+    said about the workers of a sharded run. These also find the order in the root journal: no worker claims another
+    shard, and one that is started later leaves the run alone until it is resumed.
+    """
+    if is_sharded(place):
+        counts = (0, 0, 0)
+        with Run(place) as run:
+            if run.status()[0] == "completed":
+                raise UsageError(f"{place.run_id} is completed: no process is working on it")
+            summary = run.summary()
+            counts = (summary.finished, summary.failed, summary.unfinished)
+        asyncio.run(_append(place, draft("run.cancelled", RunEnded(*counts, "by `holdfast cancel`"))))
+        return _send_to_workers(place, ControlRequest("cancel"))
     _send_to_live(place, ControlRequest("cancel"))
+    return ""
 
 
-def tune(place: RunLocation, sets: Sequence[str]) -> None:
-    """Change throughput fields of a live run. `sets`: as in `--set`."""
-    _send_to_live(place, ControlRequest("tune", sets=list(sets)))
+def tune(place: RunLocation, sets: Sequence[str]) -> str:
+    """Change throughput fields of a live run. `sets`: as in `--set`. Returns as `cancel`."""
+    request = ControlRequest("tune", sets=list(sets))
+    if is_sharded(place):
+        return _send_to_workers(place, request)
+    _send_to_live(place, request)
+    return ""
+
+
+def _send_to_workers(place: RunLocation, request: ControlRequest) -> str:
+    """Send a request to every live worker of a sharded run. UsageError if there is none, or one refuses it."""
+    with ThreadPoolExecutor(_WORKERS_MAX, "holdfast-request") as pool:
+        replies = list(pool.map(lambda send: send(request), _find_workers(place)))
+    if not replies and request.do != "cancel":
+        raise UsageError(f"{place.run_id} is not running; to continue it: {place.command('resume')}")
+    for reply in replies:
+        if reply is not None and not reply[0]:
+            raise UsageError(f"{place.run_id}: {reply[1]}")
+    return f"{sum(reply is not None for reply in replies)} of {len(replies)} workers have received it"
+
+
+def _find_workers(place: RunLocation) -> list[Send]:
+    """The live workers: those that hold shards in the run's folder, and those that hold others in its mirror."""
+    here = {each.shard: each for each in begun_shards(place) if standing_of(each.folder).held}
+    found: list[Send] = [functools.partial(send_control_request, each.folder) for each in here.values()]
+    started = read_started(place)
+    mirror = mirror_of(started.spec) if started is not None else ""
+    if not mirror:
+        return found
+    objects = objects_of(mirror, place)
+    shards = [each for each in map(parse_shard, objects.folders(SHARDS)) if str(each) not in here]
+    stored = [objects.below(f"{SHARDS}/{each.folder}") for each in shards]
+    for each, status in zip(stored, read_heartbeats(stored), strict=True):
+        beat = status.beat
+        if beat is not None and beat.lease is not None and standing_by(beat).held:
+            seconds = beat.expiry_seconds + _REPLY_SECONDS  # its next heartbeat comes sooner
+            found.append(functools.partial(_send_far, each, beat.lease.epoch, seconds))
+    return found
+
+
+def _send_far(objects: StoredObjects, epoch: int, seconds: float, request: ControlRequest) -> tuple[bool, str] | None:
+    return send_through_mirror(objects, epoch, request, seconds)
 
 
 def change_tags(place: RunLocation, tags: Sequence[str]) -> None:
@@ -50,6 +114,8 @@ def set_score(place: RunLocation, edit: Edit, *, quiet: bool = False) -> ScoreGi
     """
     if place.url:
         raise UsageError(f"{place.run_id} is open as a copy from a mirror, which cannot change; restore it first")
+    if is_sharded(place):  # the journal of the answer has its score too
+        place = shard_of_key(place, edit.key) or place
     with Run(place, quiet=quiet) as run:
         score = edited(run, edit)
     write_request(place, ControlRequest("score", key=edit.key, score=score))
@@ -80,15 +146,15 @@ def write_request(place: RunLocation, request: ControlRequest) -> None:
             return
         if reply is not None:
             raise UsageError(f"{place.run_id}: {reply[1]}")
-    asyncio.run(_append(place, request))
+    asyncio.run(_append(place, make_control_record(request)))
 
 
-async def _append(place: RunLocation, request: ControlRequest) -> None:
+async def _append(place: RunLocation, record: Draft) -> None:
     reading = await asyncio.to_thread(Reading, place)
     require_started(place, reading.fold)
     writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
-        await writer.append(make_control_record(request))
+        await writer.append(record)
     except BaseException:
         await close_quietly(writer)
         raise

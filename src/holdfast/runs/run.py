@@ -27,6 +27,7 @@ from holdfast.report import (
     KeyRecords,
     KeyStory,
     LineageReport,
+    PaidTwice,
     PartialEvaluation,
     PlannedKey,
     ProfileReport,
@@ -36,6 +37,7 @@ from holdfast.report import (
     SampleGroups,
     ScoreLine,
     SideAnswers,
+    StoredBenchmark,
     StoredSpec,
     Table,
     activity_of,
@@ -52,8 +54,10 @@ from holdfast.report import (
     lineage_report,
     model_profiles,
     nearest_key,
+    paid_twice,
     parse_columns,
     profile_report,
+    read_weights,
     report_cells,
     resolve_columns,
     restricted_tasks,
@@ -70,6 +74,7 @@ from holdfast.report import (
     withhold,
 )
 from holdfast.runs.actions import RunActions
+from holdfast.runs.shards.sessions import ShardState, read_shards, with_sessions, with_workers, worked_seconds
 from holdfast.runs.store.lookup import RunLocation, default_store
 from holdfast.runs.store.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.summary import (
@@ -157,8 +162,9 @@ class Run(RunActions):
     def profile(self) -> ProfileReport:
         """Where the time went, and how many requests were in flight over time."""
         status, _ = self.status()
-        profile, lease = self._index.profile, standing_of(self.place.folder).lease
-        is_current = profile.alive and lease is not None and not lease.scoring and not lease.end
+        shards = read_shards(self.place)
+        profile, lease = with_sessions(self._index.profile, shards), standing_of(self.place.folder).lease
+        is_current = profile.alive and not shards and lease is not None and not lease.scoring and not lease.end
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
 
@@ -166,7 +172,9 @@ class Run(RunActions):
         """Every process that worked on the run: how it began and ended, what it changed, what it did not pay again."""
         status = self.status()
         live = status[0] in ("running", "stalled")
-        return lineage_report(self._index, (self.run_id, self.place.experiment), status, live=live)
+        report = lineage_report(self._index, (self.run_id, self.place.experiment), status, live=live)
+        shards = read_shards(self.place)
+        return with_workers(report, shards) if shards else report
 
     def spec_versions(self) -> list[SpecVersion]:
         """Every spec that the run has had, the oldest first."""
@@ -203,12 +211,25 @@ class Run(RunActions):
 
     def summary(self, evaluation: str = "") -> RunSummary:
         """`evaluation`: the name or id of the evaluation whose scores are shown; the newest by default."""
-        status = self.status()
-        return make_summary(self.place, self._index, list(self.cells(evaluation)), status, self.damage)
+        status = self.status()  # first: it may bring the index up to date
+        return self._summary(list(self.cells(evaluation)), status, self.damage)
+
+    def _paid_twice(self, shards: Sequence[ShardState]) -> PaidTwice:
+        fenced = [each for shard in shards for each in shard.fenced]
+        rows = {key: self._index.answer(key) for key in {each.key for each in fenced}}
+        again = {key for key, row in rows.items() if row is not None and row.status == "finished"}
+        others = [(each.key, each.role, each.usage) for each in fenced if each.key in again]
+        return paid_twice(self._index.story, others)
 
     def summary_of(self, report: RunReport) -> RunSummary:
         """The summary that belongs to a report of this run: computing cells again would cost as much as the report."""
-        return make_summary(self.place, self._index, report.cells, (report.status, report.reason), report.damage)
+        return self._summary(report.cells, (report.status, report.reason), report.damage)
+
+    def _summary(self, cells: Sequence[CellReport], status: tuple[str, str], damage: Sequence[str]) -> RunSummary:
+        found = make_summary(self.place, self._index, cells, status, damage)
+        shards = read_shards(self.place)
+        statuses = [each.status for each in shards]
+        return msgspec.structs.replace(found, shards=statuses, paid_twice=self._paid_twice(shards))
 
     def cost_lines(self) -> list[CostLine]:
         """Usage and cost by cell, model and role."""
@@ -263,6 +284,10 @@ class Run(RunActions):
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
         """How the scores of the repeats of a sample are combined, by task."""
         return stored_reductions(self._index.story.spec)
+
+    def benchmarks(self) -> dict[str, StoredBenchmark]:
+        """The benchmark that a task was made from, by task; without other tasks."""
+        return StoredSpec.of(self._index.story.spec).benchmarks()
 
     def planned_count(self) -> int:
         return self._index.story.planned
@@ -340,8 +365,20 @@ class Run(RunActions):
             is_wrong = spec.counts(task).failed == "wrong" and not is_partial
             how[task] = (several, scales.of, scales.names if is_wrong else None)
         if any(each.is_cons for several in known.values() for each in several):  # it compares the texts of all answers
-            return sides_of(name, self.lines(evaluation, asked=False), how)
-        return sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
+            made = sides_of(name, self.lines(evaluation, asked=False), how)
+        else:
+            made = sides_in(name, self._index, found, how, lambda o: self._text_at(o) or "")
+        self._weigh(made, scorers)
+        return made
+
+    def _weigh(self, sides: Mapping[CellName, SideAnswers], scorers: Sequence[Mapping[str, Any]]) -> None:
+        """Set how much samples weigh, for scorers that give the share of several parts of a sample."""
+        story = self._index.story
+        for (task, model), side in sides.items():
+            cells = [cell for cell in story.cells if (cell.task, cell.model) == (task, model)]
+            for scorer, column in scales_of(scorers, task).weights.items():
+                found = read_weights(self.place.folder, story.spec, cells, column)
+                side.weigh(scorer, {parse_key(key).sample_id: weight for key, weight in found.by_key.items()})
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
         """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.
@@ -474,7 +511,8 @@ class Run(RunActions):
         }
 
     def scorers(self, evaluation: str = "") -> list[str]:
-        return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
+        """Those with recorded scores."""
+        return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers if not each.of})
 
     def planned(self, key: str) -> PlannedKey:
         """A key's position in the plan, and its row. Raises UsageError with the most similar key if the plan does not
@@ -496,6 +534,8 @@ def report_of(
 ) -> RunReport:
     """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
     story, shown = index.story, evaluation or index.story.evaluation
+    shards = read_shards(place)
+    profile = with_sessions(index.profile, shards)
     return RunReport(
         run_id=place.run_id,
         experiment=place.experiment,
@@ -510,11 +550,12 @@ def report_of(
         anomalies=len(story.anomalies) + len(unrecorded(index.damage, story.anomalies)),
         cost=total(cost_lines(story, {})),
         unlooked=unlooked(index),
-        models=tuple(model_profiles(index.profile)),
+        models=tuple(model_profiles(profile)),
         damage=damage,
-        worked_seconds=round(index.profile.until_now()[1], 3),
+        worked_seconds=round(profile.until_now()[1], 3),
+        summed_seconds=round(worked_seconds(shards), 3),
         partial=_partial_evaluation(index, shown),
-        benchmarks=tuple(benchmark_lines(story.spec)),
+        benchmarks=tuple(benchmark_lines(story)),
     )
 
 

@@ -47,6 +47,7 @@ from holdfast.runs.execution.session import (
 )
 from holdfast.runs.overrides import assignments
 from holdfast.runs.run import Run
+from holdfast.runs.shards.copy import readable
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import Entry, Scorer, resolve, scorers_in
@@ -213,26 +214,38 @@ def _read_scorers(path: str) -> _ScorersFile:
     return msgspec.structs.replace(found, roles=fill_roles(found.roles, path))
 
 
+class ShardPart(msgspec.Struct, frozen=True):
+    """The answers of a shard that are scored, chosen among those of the whole run."""
+
+    selected: SelectedAnswers
+    is_part: bool
+    """Whether answers of the run, of this shard or of another, are left without scores."""
+
+
 async def score(
-    given: Given, place: RunLocation, request: ScoreRequest | None = None, observe: Observe | None = None
+    given: Given,
+    place: RunLocation,
+    request: ScoreRequest | None = None,
+    observe: Observe | None = None,
+    part: ShardPart | None = None,
 ) -> Scored:
     """Score every answer that the scorers in `given` have not scored yet, or those that `request` chooses, and record
-    the scores. `given` is from `given_to_score`.
+    the scores. `given` is from `given_to_score`. `part`: of a shard.
     """
     request = request or ScoreRequest()
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
     await asyncio.to_thread(require_originals, place, reading.fold.story)
     reading.fold.judge_again()
-    selected = await asyncio.to_thread(_select, prepared, reading, request.selection)
+    selected = part.selected if part else await asyncio.to_thread(select_answers, prepared, reading, request.selection)
     if _is_nothing_to_do(prepared, reading.fold, request, selected):
         return Scored(place, reading.fold.evaluation, selected=selected)
     with prefix_errors(given):
         refuse_missing_keys(prepared.spec, roles=_called_roles(prepared, reading.fold))
     async with _writing(prepared, reading, observe) as session:
         reading.fold.judge_again()
-        part = selected is not None and _narrow(reading.fold, selected)
-        chosen = str(request.selection) if part else ""
+        is_part = selected is not None and _narrow(reading.fold, selected)
+        chosen = str(request.selection) if (part.is_part if part else is_part) else ""
         start = ScoringStart(request.name, chosen, _given_models(prepared, reading.fold))
         engine = await engine_for(session, reading.fold, start)
         before = engine.budget.spent
@@ -259,7 +272,7 @@ async def score(
     )
 
 
-def _select(prepared: Prepared, reading: Reading, selection: AnswerSelection) -> SelectedAnswers | None:
+def select_answers(prepared: Prepared, reading: Reading, selection: AnswerSelection) -> SelectedAnswers | None:
     """The chosen answers; None for all of them."""
     if not selection:
         return None
@@ -388,6 +401,7 @@ async def _leased(session: RunSession, fold: Fold) -> AsyncIterator[None]:
 
 def recorded_answers(place: RunLocation, given: Given) -> Iterator[AnswerToScore]:
     """Yield every valid answer in plan order; each is read when it is needed."""
+    place = readable(place)
     prepared, reading = read_and_prepare(given, place)
     secrets = secrets_of(given.spec)
     index, reader = Index(place.folder), Reader(place.journal)

@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Anomaly, RunExtended, RunReplanned, Usage
-from holdfast.report import CellReport, Cost
+from holdfast.report import CellReport, Cost, PaidTwice, StoredBenchmark, StoredSpec
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.state import EvaluationCounts, Index, Story, standing_of
+from holdfast.state import EvaluationCounts, Index, Story, standing_of, stored_repeats
+
+_SELECTING = ("dataset.where", "dataset.sample", "dataset.limit", "dataset.config")
+"""Fields of a task that leave rows out."""
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -71,6 +74,25 @@ class WaitingJob(msgspec.Struct, frozen=True):
     """When the job was recorded, before it was sent."""
 
 
+class ShardStatus(msgspec.Struct, frozen=True):
+    """One shard of a run."""
+
+    shard: str
+    status: str
+    reason: str = ""
+    planned: int = 0
+    finished: int = 0
+    failed: int = 0
+    worker: str = ""
+    """The process that works on it, or did last."""
+
+
+def count_shards(shards: Sequence[ShardStatus]) -> str:
+    """How many shards are in which state, such as `10 completed, 2 running`."""
+    states = Counter(each.status for each in shards)
+    return ", ".join(f"{count:,} {status}" for status, count in states.most_common())
+
+
 class RunSummary(msgspec.Struct, frozen=True):
     """The output of `show --json`. A contract: fields are only ever added."""
 
@@ -118,6 +140,12 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Batch API jobs without recorded results."""
     damage: list[str] = msgspec.field(default_factory=list)
     """What is missing or changed in the run's files, one sentence each."""
+    shards: list[ShardStatus] = msgspec.field(default_factory=list)
+    """The parts of a sharded run."""
+    paid_twice: PaidTwice = PaidTwice()
+    """Responses to samples that another worker, or another of the merged runs, had answered too. Their cost is part of
+    `cost`, except for those of a worker that had lost its shard.
+    """
 
 
 def make_summary(
@@ -155,7 +183,7 @@ def make_summary(
         description=story.spec.get("description", ""),
         tags=story.tags,
         notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
-        folder=place.url or place.folder,
+        folder=place.url or place.home,
         bytes=place.size(),
         failures=[
             {"task": cell.task, "model": cell.model, "kind": kind, "count": n, "example": _plain(cell.examples[kind])}
@@ -183,20 +211,52 @@ def step_counts(story: Story) -> dict[str, int]:
     return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
 
 
-def benchmark_lines(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Which tasks of a stored spec are benchmarks, and how they differ from them."""
-    same = []
-    for task in spec.get("tasks", ()):
-        origin = task.get("benchmark")
-        if not origin:
-            continue
-        called = f"{origin.get('name')} version {origin.get('version', 1)}"
-        if origin.get("changed"):
-            yield f"{task['name']} differs from the benchmark {called} in: {', '.join(origin['changed'])}"
-        else:
-            same.append(called)
+def benchmark_lines(story: Story) -> Iterator[str]:
+    """Which tasks of a run are benchmarks, how they differ from them, and which have only a part of the samples."""
+    every = StoredSpec.of(story.spec).benchmarks()
+    yield from changed_benchmark_lines(every)
+    same = [each.title for each in every.values() if not each.changed and not each.copy]
     if same:
         yield f"{'benchmark' if len(same) == 1 else 'benchmarks'}: {', '.join(same)}"
+    for task, origin in every.items():
+        if origin.copy:
+            continue
+        planned = _planned_samples(story, task)
+        called = origin.name if task == origin.name else f"{origin.name} ({task})"
+        if origin.samples is not None and planned < origin.samples:
+            yield f"part of a benchmark: {planned:,} of {origin.samples:,} samples of {called}"
+        elif origin.samples is None and (names := _selecting_fields(story.spec, origin)):
+            yield f"part of a benchmark: {planned:,} samples of {called}, selected by {', '.join(names)}"
+
+
+def changed_benchmark_lines(benchmarks: Mapping[str, StoredBenchmark]) -> Iterator[str]:
+    """Which tasks differ from their benchmark, and in which fields. `benchmarks`: by task."""
+    for task, origin in benchmarks.items():
+        if origin.copy:
+            yield f"{task} is {_copy_words(origin.title, origin.changed)}"
+        elif origin.changed:
+            yield f"{task} differs from the benchmark {origin.title} in: {', '.join(origin.changed)}"
+
+
+def _planned_samples(story: Story, task: str) -> int:
+    """How many samples each model is asked."""
+    by_model = Counter[str]()
+    for cell in story.cells:
+        if cell.task == task:
+            by_model[cell.model] += cell.count
+    return max(by_model.values(), default=0) // max(stored_repeats(story.spec).get(task, 1), 1)
+
+
+def _selecting_fields(spec: Mapping[str, Any], origin: StoredBenchmark) -> list[str]:
+    """The fields that leave samples of a benchmark out."""
+    names = [name for name in ("limit", "samples") if spec.get(name)]
+    return names + [name for name in origin.changed if name in _SELECTING]
+
+
+def _copy_words(called: str, changed: Sequence[str]) -> str:
+    if not changed:
+        return f"a copy of the benchmark {called}"
+    return f"an edited copy of the benchmark {called}, changed in: {', '.join(changed)}"
 
 
 def evaluation_names(story: Story) -> dict[str, str]:
@@ -224,7 +284,7 @@ def _mirror_progress(place: RunLocation, index: Index) -> MirrorProgress | None:
     standing, last = standing_of(place.folder), index.last_n
     mirror = index.story.spec.get("mirror") or {}
     url = place.url or str(mirror.get("url", ""))
-    if not url or standing.mirrored is None:
+    if not url or standing.mirrored is None or place.root:  # each shard of a run has its own
         return None
     behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
     if place.url:  # our copy comes from the mirror; only the heartbeat says what the machine of the run has

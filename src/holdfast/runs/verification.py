@@ -36,11 +36,15 @@ from holdfast.records import (
     check_fact,
     decode,
     normalized,
+    parse_shard,
 )
 from holdfast.report import StoredSpec, counted
 from holdfast.runs.execution.resume import read_fold, stored_spec
 from holdfast.runs.mirror.remote import fetch_all
 from holdfast.runs.run import report_of
+from holdfast.runs.shards.copy import readable
+from holdfast.runs.shards.layout import begun_shards, is_sharded
+from holdfast.runs.shards.merger import ordinals_by_shard
 from holdfast.runs.store.damage import check_every_byte
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.score import EXTRACTORS, SCORERS, Extractor, Scorer, identity
@@ -328,6 +332,51 @@ Stage = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 def verify_files(
+    place: RunLocation, wrong: Sequence[str] = (), *, scores: bool = False, stage: Stage = contextlib.nullcontext
+) -> RunVerification:
+    """Check every byte of a run, and of all of its shards. Otherwise as `_verify_journal`."""
+    place = place.whole
+    if not is_sharded(place):
+        return _verify_journal(place, wrong, scores=scores, stage=stage)
+    found = _verify_journal(place, wrong, stage=stage)
+    every = [(each, _verify_journal(each, stage=stage)) for each in begun_shards(place)]
+    errors = list(found.errors)
+    for shard, checked in every:
+        errors += [f"shard {shard.shard}: {error}" for error in checked.errors]
+    if not errors:
+        with stage("comparing the plans of the shards with that of the run"):
+            errors += check_cover(place)
+    journals = [found.journal, *(checked.journal for _, checked in every)]
+    journal = msgspec.structs.replace(
+        found.journal,
+        segments=sum(each.segments for each in journals),
+        records=sum(each.records for each in journals),
+        errors=tuple(errors),
+        warnings=tuple(warning for each in journals for warning in each.warnings),
+        keys=tuple(dict.fromkeys(key for each in journals for key in each.keys)),
+    )
+    index, checked_scores = [problem for _, each in every for problem in each.index], None
+    if scores and not errors:
+        with stage("rebuilding the index and rescoring"):
+            checked_scores = check_scores(readable(place))
+    return RunVerification(place.run_id, journal, errors, index, checked_scores)
+
+
+def check_cover(place: RunLocation) -> Iterator[str]:
+    """Whether the shards that have begun have the keys of the plan that belong to them, each once."""
+    story = read_fold(place).story
+    count = story.started.shards if story.started is not None else 0
+    expected = ordinals_by_shard(place.folder, story.blocks, count)
+    for shard in begun_shards(place):
+        part = parse_shard(shard.shard)
+        own = read_fold(shard).story
+        if part.count != count:
+            yield f"shard {part} does not belong to a run with {count} shards"
+        elif len(own.blocks) == len(story.blocks) and own.planned != len(expected[part.number - 1]):
+            yield f"shard {part} has {own.planned} keys, and the plan has {len(expected[part.number - 1])} for it"
+
+
+def _verify_journal(
     place: RunLocation, wrong: Sequence[str] = (), *, scores: bool = False, stage: Stage = contextlib.nullcontext
 ) -> RunVerification:
     """Check every byte of a run. `wrong`: errors that are known already. `scores`: also compare the reports with a

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.report import CellName, SideAnswers, counted, differing_scorers
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import not_started_error
+from holdfast.runs.summary import changed_benchmark_lines
 from holdfast.spec import Reduction
 
 
@@ -97,6 +98,20 @@ def unfinished(runs: Sequence[Run]) -> Iterator[str]:
         status, _ = run.status()
         if status != "completed":
             yield f"{run.run_id} is {status}: only finished samples count"
+
+
+def changed_benchmarks(runs: Sequence[Run]) -> Iterator[str]:
+    """Say which tasks differ from their benchmark, and which are of different benchmarks or versions."""
+    versions: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        every = run.benchmarks()
+        yield from (f"{run.run_id}: {line}" for line in changed_benchmark_lines(every))
+        for task, origin in every.items():
+            versions.setdefault(task, {}).setdefault(origin.title, []).append(run.run_id)
+    for task, titles in versions.items():
+        if len(titles) > 1:
+            found = "; ".join(f"{title} in {', '.join(names)}" for title, names in titles.items())
+            yield f"{task} is not the same benchmark in all runs: {found}"
 
 
 def partially_scored(runs: Sequence[Run], evaluation: str = "") -> Iterator[str]:

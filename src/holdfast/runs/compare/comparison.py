@@ -21,6 +21,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    changed_benchmarks,
     evaluations_of,
     of_several,
     partially_scored,
@@ -60,6 +61,7 @@ def comparison_of(
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
     doubts = [
         *unfinished(runs),
+        *changed_benchmarks(runs),
         *without_data(runs),
         *(f"{why}; compared anyway" for why in reasons),
     ]

@@ -5,7 +5,7 @@ the baseline has a task, model or scorer that the run lacks, or if the baseline 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -26,6 +26,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    changed_benchmarks,
     evaluations_of,
     of_several,
     partially_scored,
@@ -105,12 +106,12 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
     if len(runs) == 1:
         found, notes = list[GateVerdict](), list[str]()
         for answers in mine.values():
-            measures = _measures_to_judge(answers, options.scorer).values()
+            measures = _measures_to_judge(answers, _scorer_to_judge(run, answers, options)).values()
             found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
     else:
         found, notes = _by_baseline(runs, (mine, sides[1]), options, bar), list(without_data(runs))
     notes += [*of_several(runs, options.evaluation), *partially_scored(runs, options.evaluation)]
-    notes += without_groups(runs)
+    notes += [*without_groups(runs), *changed_benchmarks(runs), *_describe_results(runs[-1], found, options)]
     if not found:
         named = "" if options.scorer is None else f" under the name {options.scorer}"
         raise UsageError(f"{run.run_id}: no scorer gave a number{named}, so there is nothing to judge")
@@ -147,6 +148,25 @@ def _measures_to_judge(answers: SideAnswers, scorer: str | None) -> dict[str, Me
     return kept
 
 
+def _scorer_to_judge(run: Run, answers: SideAnswers, options: GateOptions) -> str | None:
+    """The scorer that was named, else the result of a benchmark; None: all scorers."""
+    origin = run.benchmarks().get(answers.side.task)
+    if options.scorer is not None or origin is None:
+        return options.scorer
+    # The user may have replaced the scorers of the benchmark.
+    return origin.metric if choose_measures(answers.measures(), origin.metric) else None
+
+
+def _describe_results(run: Run, found: Sequence[GateVerdict], options: GateOptions) -> Iterator[str]:
+    """Which scorer was judged, where a task has others."""
+    judged = {each.task: each.scorer for each in found}
+    for task, origin in run.benchmarks().items() if options.scorer is None else ():
+        scorer = judged.get(task, "")
+        others = [each["name"] for each in run.scorer_identities(options.evaluation) if each.get("task", task) == task]
+        if f"{scorer}.".startswith(f"{origin.metric}.") and len(others) > 1:
+            yield f"{task}: judged by {scorer}, the result of the benchmark; for another scorer, add --scorer"
+
+
 def _is_judgeable(measure: Measure) -> bool:
     """Whether a measure can be judged: numbers can, and so can missing scores; labels cannot."""
     return not measure.values or measure.numbers() is not None
@@ -172,9 +192,10 @@ def _by_baseline(
             advice = "choose what to judge with --task or --model"
             raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
     measures = [
-        (first, second, name, _matching_measure(second, measure, options.scorer), measure)
+        (first, second, name, _matching_measure(second, measure, scorer), measure)
         for first, second in pairs
-        for name, measure in _baseline_measures(baseline, first, options.scorer).items()
+        for scorer in [_scorer_to_judge(baseline, first, options)]
+        for name, measure in _baseline_measures(baseline, first, scorer).items()
         if _is_judgeable(measure)
     ]
     reasons = unlike(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])

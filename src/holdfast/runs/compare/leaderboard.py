@@ -18,6 +18,7 @@ from holdfast.report import (
 )
 from holdfast.runs.compare.comparability import (
     all_sides,
+    changed_benchmarks,
     evaluations_of,
     of_several,
     partially_scored,
@@ -43,6 +44,7 @@ def leaderboard_of(
     reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
     doubts = [
         *unfinished(runs),
+        *changed_benchmarks(runs),
         *without_data(runs),
         *(f"{why}; ranked anyway" for why in reasons),
     ]
@@ -67,8 +69,11 @@ def leaderboard_of(
 
 
 def _listed_scorers(runs: Sequence[Run], evaluation: str) -> dict[str, list[str]]:
-    """By task, in the order of the specs."""
+    """By task: the result of its benchmark, if it is one, then all scorers in the order of the specs."""
     found: dict[str, list[str]] = {}
+    for run in runs:
+        for task, origin in run.benchmarks().items():
+            found.setdefault(task, []).append(origin.metric)
     for run in runs:
         for each in run.scorer_identities(evaluation):
             found.setdefault(str(each.get("task", "")), []).append(str(each.get("name", "")))

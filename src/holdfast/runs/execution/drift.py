@@ -29,7 +29,7 @@ from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.provenance import check_spec_file
 from holdfast.spec import Model, Spec, changes_beyond_extension, find_differences, refused_changes
-from holdfast.state import CheckedFiles, Fold
+from holdfast.state import CheckedFiles, Fold, Story
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Model))
 
@@ -109,6 +109,20 @@ class Retry(msgspec.Struct, frozen=True):
     keep: bool = False
     kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    rounds: tuple[tuple[int, ...] | None, ...] | None = None
+    """For a shard: the rounds that its run has begun. Each gives failed samples of the shard new attempts, once: those
+    with these ordinals, or all (None).
+    """
+
+    def select_open(self, done: int) -> tuple[int, ...] | None:
+        """Which samples get new attempts in a shard that has taken part in the first `done` rounds; None means all."""
+        left = (self.rounds or ())[done:]
+        return None if None in left else tuple(sorted({o for each in left for o in each or ()}))
+
+
+def rounds_done(story: Story) -> int:
+    """How many rounds of its run a shard has taken part in."""
+    return max((each.resumed.round for each in story.resumes), default=0)
 
 
 class AcceptedChanges(msgspec.Struct, frozen=True):
@@ -142,7 +156,7 @@ class DriftCheck:
         obstacles = {old: find_obstacle(old, fold) for old in renames}
         renamed = {old: new for old, new in renames.items() if not obstacles[old]}
         changes = [Change(f"models.{new}.name", old, new, "result") for old, new in renamed.items()]
-        changes += self._differences(with_names(stored, renamed))
+        changes += self.differences(with_names(stored, renamed))
         corrected = corrected_models(changes, fold, renamed)
         correctable = [name for name, obstacle in corrected.items() if not obstacle]
         wrong = [each for each in refused_changes(changes) if not model_in(each.field, correctable)]
@@ -155,9 +169,9 @@ class DriftCheck:
         if any(each.field.endswith(".dataset.group") for each in changes):
             with prefix_errors(self._given):
                 check_groups(self._prepared.spec, self._prepared.works)
-        return AcceptedChanges(changes, self._select_retried(fold), corrected, renamed)
+        return AcceptedChanges(changes, self.select_retried(fold), corrected, renamed)
 
-    def _differences(self, stored: Spec) -> list[Change]:
+    def differences(self, stored: Spec) -> list[Change]:
         """Fields that differ. A changed judge role is an `evaluation` change if only scores depend on the role."""
         found = find_differences(stored, self._prepared.spec)
         if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
@@ -172,9 +186,22 @@ class DriftCheck:
             changes.append(msgspec.structs.replace(each, kind="evaluation") if is_judge else each)
         return changes
 
+    def require_agreement(self, fold: Fold, stored: Spec, uid: str) -> None:
+        """DriftError unless a worker of a sharded run has the spec, the data and the code of the others: only speed
+        and places may differ. A correction of models is refused too: the root journal does not know who has answered.
+        """
+        changes = [each for each in self.differences(stored) if each.kind in ("result", "evaluation")]
+        evaluation = self._prepared.evaluation
+        # The worker that began the run may have died before it recorded the evaluation.
+        if not changes and fold.story.evaluation and fold.story.evaluation != evaluation:
+            changes = [Change("scorers", "the code that the run began with", "different code", "evaluation")]
+        self._refuse(changes)
+        require_originals(self._place, fold.story, CheckedFiles(self._place.folder, uid).stamps)
+        self._refuse(self._changed_content(fold, self._prepared.spec, uid))
+
     def compare_for_extension(self, fold: Fold, stored: Spec) -> tuple[list[Change], PlanExtension | None]:
         """The changes, and the block to add; None if an earlier extension has already added it."""
-        changes = self._differences(stored)
+        changes = self.differences(stored)
         for change in changes:
             if (
                 change.field == "limit"
@@ -231,11 +258,14 @@ class DriftCheck:
             advice = f"the run has its own copy of rows and files: use it with: {self._place.command('resume')}"
             raise UsageError(f"{error}; {advice}" if prepared.spec.record_data else str(error)) from error
 
-    def _select_retried(self, fold: Fold) -> tuple[int, ...] | None:
+    def select_retried(self, fold: Fold) -> tuple[int, ...] | None:
         """The ordinals of the failed keys that get new attempts; None means all."""
         retry = self._retry
         if retry.keep:
             return ()
+        if retry.rounds is not None:
+            chosen = retry.select_open(rounds_done(fold.story))
+            return None if chosen is None else tuple(o for o in chosen if o in fold.failed)
         if not retry.kinds and not retry.keys:
             return None
         failures = {ordinal: trail.failures for ordinal, trail in fold.trails.items() if ordinal in fold.failed}
@@ -249,8 +279,8 @@ class DriftCheck:
         for key, ordinal in named.items():
             if ordinal not in kinds and not any(ordinal in (each.resumed.retried or ()) for each in fold.story.resumes):
                 raise UsageError(f"{key} has not failed: only failed samples can be retried")
-        chosen = {*named.values(), *(ordinal for ordinal, kind in kinds.items() if kind in retry.kinds)}
-        return tuple(sorted(chosen & kinds.keys()))
+        wanted = {*named.values(), *(ordinal for ordinal, kind in kinds.items() if kind in retry.kinds)}
+        return tuple(sorted(wanted & kinds.keys()))
 
     def _ordinals(self, fold: Fold, keys: Iterable[str]) -> dict[str, int]:
         names = set(keys)

@@ -14,21 +14,26 @@ Callers without an event loop get one here (`run_in_loop`), and so does synchron
 
 import asyncio
 import contextvars
+import functools
 import importlib
 import logging
 import os
+import shlex
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.datasets import ending_downloads
-from holdfast.errors import DamagedError, error_of_path, storage_errors
-from holdfast.journal import OS_DISK, make_run_folder
+from holdfast.errors import DamagedError, DriftError, error_of_path, storage_errors
+from holdfast.journal import OS_DISK, Writer, make_run_folder
 from holdfast.plan import ComparedRows, PlanDraft, WrittenPlan, draft_plan, inputs_of, write_plan
-from holdfast.records import Parent, RunStarted, draft
+from holdfast.records import FORMAT, FORMAT_MAX, Parent, RunStarted, draft
 from holdfast.runs.estimate import estimate
 from holdfast.runs.execution.drift import Retry
+from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.resume import Reading, Resumption, read_and_prepare
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
@@ -56,7 +61,7 @@ async def execute(
         await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, warn)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         if reading.fold.story.started is not None:
-            await asyncio.to_thread(_remember, reading, prepared)
+            await asyncio.to_thread(trust_run, reading, prepared)
             return await Resumption(prepared, reading, given, retry).resume(observe)
         with prefix_errors(given):
             refuse_missing_keys(prepared.spec)
@@ -85,11 +90,11 @@ async def extend(given: Given, place: RunLocation, observe: Observe | None = Non
     with storage_errors(place.folder), ending_downloads():
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         require_started(place, reading.fold)
-        await asyncio.to_thread(_remember, reading, prepared)
+        await asyncio.to_thread(trust_run, reading, prepared)
         return await Resumption(prepared, reading, given, _ALL).extend(observe)
 
 
-def _remember(reading: Reading, prepared: Prepared) -> None:
+def trust_run(reading: Reading, prepared: Prepared) -> None:
     """Trust the run: a spec that the user gives is trusted, so later commands on the run need no `--trust`."""
     started = reading.fold.story.started
     sources = (started.source, started.included) if started is not None else ("",)
@@ -97,16 +102,66 @@ def _remember(reading: Reading, prepared: Prepared) -> None:
 
 
 def new_run_location(given: Given, store: str, run_id: str | None = None) -> RunLocation:
-    """The location of the run with this id; without an id, of a new run."""
+    """The location of the run with this id; without an id, of a new run. DriftError if the user did not name the
+    experiment, and the id is that of a run in another one: continuing it with something else would mix the two.
+    """
     with prefix_errors(given):
         check_experiment(given.spec)
-    return run_location(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
+    place = run_location(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
+    others = [] if given.names_experiment or run_id is None or place.began else place.experiments_with_id()
+    if others:
+        other, own = f"{others[0]}/{run_id}", f"{place.experiment}/{run_id}"
+        raise DriftError(
+            f"the id {run_id} is that of the run {other}, and this would be another run, {own}; choose another --id, "
+            f"or name the experiment to keep both: --set experiment={shlex.quote(place.experiment)}",
+            run_id=place.run_id,
+        )
+    return place
 
 
 async def _begin(
     prepared: Prepared, place: RunLocation, observe: Observe | None, given: Given, drafted: PlanDraft | None
 ) -> RunOutcome:
     """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
+    begun = await begin_journal(prepared, place, given, drafted)
+    if isinstance(begun, Reading):  # another process started it while this one was preparing
+        return await Resumption(prepared, begun, given, _ALL).resume(observe)
+    session = RunSession(prepared, place, begun.reading.uid, observe, begun.writer, begun.logbook)
+    return await run_session(session, begun.reading.fold)
+
+
+class BegunRun(msgspec.Struct, frozen=True):
+    """A run whose `run.started` was just recorded, and its open journal."""
+
+    reading: Reading
+    writer: Writer
+    logbook: EventLog
+
+
+class JournalStart(msgspec.Struct, frozen=True):
+    """How the root journal of a sharded run, or the journal of a shard, begins differently."""
+
+    uid: str = ""
+    """By default a new one."""
+    shards: int = 0
+    versions: Callable[[], dict[str, str]] = collect_versions
+    """Returns those of the code that answers."""
+
+
+_ORDINARY = JournalStart()
+
+
+async def begin_journal(
+    prepared: Prepared,
+    place: RunLocation,
+    given: Given,
+    plan: PlanDraft | Callable[[], WrittenPlan] | None,
+    start: JournalStart = _ORDINARY,
+) -> BegunRun | Reading:
+    """Claim a new run, write its plan, and record `run.started`. If another process has just done so: what it recorded.
+    `plan`: a draft, a function that writes the plan, or None to plan the spec.
+    """
+    drafted = plan if isinstance(plan, PlanDraft) else None
     try:
         await asyncio.to_thread(make_run_folder, OS_DISK, place.folder)
         claimed = await asyncio.to_thread(claim_run, prepared.spec.mirror, place)
@@ -115,22 +170,26 @@ async def _begin(
         raise error_of_path(error, problem) from error
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
-        if reading.fold.story.started is not None:  # another process started it while this one was preparing
+        if reading.fold.story.started is not None:
             await asyncio.to_thread(claimed.release)
-            return await Resumption(prepared, reading, given, _ALL).resume(observe)
+            return reading
         # A new start would mix or repeat the answers of a journal that lost its `run.started`.
         fold = reading.fold
         problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
         if problem:
             raise DamagedError(f"{problem}, or start a run with another id")
-        uid = reading.uid or uuid.uuid4().hex
-        planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works, draft=drafted)
+        uid = reading.uid or start.uid or uuid.uuid4().hex
+        planning = functools.partial(write_plan, place.folder, prepared.spec, prepared.works, draft=drafted)
+        planned = await asyncio.to_thread(planning if plan is None or isinstance(plan, PlanDraft) else plan)
     except BaseException:
         claimed.release()
         raise
-    writer, logbook = await open_journal(place, uid, claimed)
+    writer, logbook = await open_journal(place, uid, claimed, FORMAT_MAX if start.shards else FORMAT)
     try:
-        record = await asyncio.to_thread(make_started_record, prepared, place, planned, given)  # runs git
+        code = await asyncio.to_thread(start.versions)  # runs git
+        record = await asyncio.to_thread(make_started_record, prepared, place, planned, given, code)
+        if start.shards:
+            record = msgspec.structs.replace(record, shards=start.shards)
         # trusted first: a crash before the record leaves an entry for a run that never was, which harms nothing
         await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source, record.included))
         await writer.append(draft("run.started", record))
@@ -143,11 +202,16 @@ async def _begin(
     except BaseException:
         await close_quietly(writer, logbook)
         raise
-    return await run_session(RunSession(prepared, place, uid, observe, writer, logbook), reading.fold)
+    return BegunRun(reading, writer, logbook)
 
 
 def make_started_record(
-    prepared: Prepared, place: RunLocation, planned: WrittenPlan, given: Given, parent: Parent | None = None
+    prepared: Prepared,
+    place: RunLocation,
+    planned: WrittenPlan,
+    given: Given,
+    code: dict[str, str],
+    parent: Parent | None = None,
 ) -> RunStarted:
     return RunStarted(
         run_id=place.run_id,
@@ -155,7 +219,7 @@ def make_started_record(
         plan=planned.plan,
         data=planned.data,
         cells=planned.cells,
-        code=collect_versions(),
+        code=code,
         host=describe_host(),
         version=__version__,
         source=os.path.abspath(given.where) if given.where else "",

@@ -57,6 +57,8 @@ class Given(msgspec.Struct, frozen=True):
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
     where: str = ""
     """The file of the spec, for error messages."""
+    names_experiment: bool = True
+    """Whether the user named the experiment. False: its name was made from what is run."""
     origins: Origins = msgspec.field(default_factory=Origins)
     """Which values come from files that the spec includes, for error messages."""
     included: Sequence[str] = ()
@@ -69,6 +71,8 @@ class Given(msgspec.Struct, frozen=True):
     """Whether the spec is the stored one of the run. Its rows are then stored too, and data files are not compared."""
     scorers_file: str | None = None
     """For `score`: the YAML file of the scorers, empty if there is none. None: a run is started or continued."""
+    apart: bool = False
+    """For a shard that shares no store with others: the limits in its spec are its own part of those of the run."""
 
     def explain(self, problem: str) -> str:
         """Add the file of the spec, and the included file that the value comes from."""
@@ -82,6 +86,8 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
     spec: Spec
     works: Mapping[str, PreparedTask]
     scorers: Mapping[str, Sequence[Scorer]]
+    apart: bool = False
+    """As of `Given`."""
 
     @functools.cached_property
     def evaluation(self) -> str:
@@ -238,7 +244,7 @@ def prepare_given(
             open_provider(model, place)  # validates only: opens no connection
             if model.batch is not None:
                 open_batch_api(model, place)
-    return Prepared(spec, works, scorers)
+    return Prepared(spec, works, scorers, given.apart)
 
 
 def refuse_missing_keys(spec: Spec, answered: Collection[str] = (), *, roles: Collection[str] | None = None) -> None:
@@ -325,11 +331,12 @@ def _role_advice(role: str, given: Given) -> str:
         else:
             file = f"write a YAML file with the line `{line}`, beside `scorers:` with the list of scorers"
         return f"add --role {role}={model}, or {file}"
-    where = given.where or "the spec"
+    if not given.where:
+        return f"add it with --set roles.{role}={model}, or in a spec with the line `{line}`"
     if given.spec.roles:
-        place = f"add to {where}, under `roles:`, the line `{role}: {model}`"
+        place = f"add to {given.where}, under `roles:`, the line `{role}: {model}`"
     else:
-        place = f"add to {where}, at the top level, the line `{line}`"
+        place = f"add to {given.where}, at the top level, the line `{line}`"
     return f"{place}, or use --set roles.{role}={model}"
 
 

@@ -189,6 +189,7 @@ class Resumption:
         self._reading = reading
         self._given = given
         self._place = reading.place
+        self._retry = retry
         self._drift = DriftCheck(prepared, given, reading.place, retry)
 
     async def resume(self, observe: Observe | None) -> RunOutcome:
@@ -224,7 +225,8 @@ class Resumption:
             if replanned is not None:  # in force from here on, even if we crash before the next record
                 await writer.append(draft("run.replanned", msgspec.structs.replace(replanned, code=versions)))
                 logbook.tell("run.replanned", f"corrected models: {', '.join(accepted.corrected)}")
-            resumed = RunResumed(changes, spec, versions, describe_host(), __version__, accepted.retried)
+            rounds = len(self._retry.rounds or ())
+            resumed = RunResumed(changes, spec, versions, describe_host(), __version__, accepted.retried, round=rounds)
             await writer.append(draft("run.resumed", resumed))
         except BaseException:
             await close_quietly(writer, logbook)
@@ -237,11 +239,16 @@ class Resumption:
         If an earlier call of the same command already added the block, resume: the command can be repeated after a
         crash at any point.
         """
+        opened = await self.add_block()
+        return await self.resume(observe) if opened is None else await self._work(*opened, observe)
+
+    async def add_block(self) -> tuple[Writer, EventLog] | None:
+        """Add a block of new keys to the plan. Returns the open journal; None if the block was there already."""
         with prefix_errors(self._given):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compare_for_extension)
         if extension is None:
-            return await self.resume(observe)
+            return None
         with prefix_errors(self._given):
             refuse_missing_keys(self._prepared.spec)
         claimed = await claim(self._reading, self._prepared.spec.mirror)
@@ -254,7 +261,7 @@ class Resumption:
             raise
         if planned is None:  # another process added the block in the meantime
             await asyncio.to_thread(claimed.release)
-            return await self.resume(observe)
+            return None
         writer, logbook = await open_claimed(self._reading, claimed)
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
@@ -265,7 +272,7 @@ class Resumption:
         except BaseException:
             await close_quietly(writer, logbook)
             raise
-        return await self._work(writer, logbook, observe)
+        return writer, logbook
 
     def _refuse_missing_keys(self, renamed: Mapping[str, str]) -> None:
         """SpecError if an API key is missing. Models without open answers need no key."""
@@ -305,6 +312,8 @@ class Resumption:
         return self._drift.compare_for_extension(self._fold, stored_spec(self._fold))
 
     async def _work(self, writer: Writer, logbook: EventLog, observe: Observe | None) -> RunOutcome:
+        started = self._fold.story.started
+        assert started is None or not started.shards, "only shards answer the samples of a sharded run"
         try:
             await asyncio.to_thread(self._reading.catch_up)  # the records that were just appended
             await asyncio.to_thread(self._reading.write_start)

@@ -18,11 +18,12 @@ from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions, sources_o
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
 from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer, read_lease, write_lease
 from holdfast.printable import clean
-from holdfast.records import GivenModel, RunEnded, ScoringStarted, draft
+from holdfast.records import FORMAT, GivenModel, RunEnded, ScoringStarted, draft
 from holdfast.runs.control import ControlRequest, make_control_record, pending_requests, tune_spec, write_control_reply
 from holdfast.runs.execution.log import EventLog
 from holdfast.runs.execution.preparation import Prepared
 from holdfast.runs.mirror.claim import Claimed, Watermark
+from holdfast.runs.shards.ledger import open_grants
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.provenance import write_spec_file
 from holdfast.spec import Spec
@@ -80,7 +81,7 @@ class RunSession(msgspec.Struct, frozen=True):
     """Paths of control requests that were executed: one whose reply could not be written is not executed twice."""
 
 
-async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[Writer, EventLog]:
+async def open_journal(place: RunLocation, uid: str, claimed: Claimed, format: int = FORMAT) -> tuple[Writer, EventLog]:
     """Open the journal of a claimed run. Its problems are written to the run's log."""
     logbook = EventLog(place.folder, place.run_id)
     mirroring = claimed.mirroring
@@ -93,9 +94,9 @@ async def open_journal(place: RunLocation, uid: str, claimed: Claimed) -> tuple[
         if lease is not None and lease.epoch >= watermark.epoch:
             mirrored = watermark.n if lease.epoch == watermark.epoch else 0
             watermark = Watermark(max(lease.durable_n, mirrored), lease.epoch)
-        request = OpenRequest(uid)
+        request = OpenRequest(uid, format=format)
         if watermark.n:
-            request = OpenRequest(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
+            request = msgspec.structs.replace(request, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
         options = WriterOptions(tell=logbook.tell, mirror=mirroring)
@@ -183,6 +184,13 @@ async def engine_for(session: RunSession, fold: Fold, start: ScoringStart | None
     started = ScoringStarted(evaluation, scorers, name=scoring.name, part=scoring.part, roles=dict(scoring.roles))
     if evaluation and (is_new or scoring.name or prepared.declares_other_scales(before)):
         await writer.append(draft("score.started", started))
+    grants = None
+    if place.shard and not prepared.apart:
+
+        def is_owner() -> bool:
+            return not writer.lost and (writer.may_send is None or writer.may_send())
+
+        grants = await asyncio.to_thread(open_grants, place, session.uid, prepared.spec, writer.epoch, is_owner)
     given = {**(before.roles if before is not None else {}), **started.roles}
     named = msgspec.structs.replace(started, roles=given)
     job = RunJob(
@@ -198,6 +206,7 @@ async def engine_for(session: RunSession, fold: Fold, start: ScoringStart | None
         answers=start is None,
         sources=sources_of(story, evaluation, scorers) if fold.unscored else {},
         given={role: named.bill_name(role) for role in given if role in prepared.spec.roles},
+        grants=grants,
     )
     return Engine(job, writer, fold)
 

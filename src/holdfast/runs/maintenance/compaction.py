@@ -18,34 +18,26 @@ from holdfast.errors import FormatError
 from holdfast.journal import (
     LEASE,
     OS_DISK,
-    SEGMENT_BYTES,
     START_FILE,
+    CopyWriter,
     Entry,
     Reader,
     copy_start,
     journal_folder,
     make_folders,
     remove_if_there,
-    seal,
-    segment_path,
-    write_all,
 )
 from holdfast.records import (
-    FORMAT,
     Anomaly,
     BatchJob,
     Draft,
     FactDecoder,
-    Fence,
     Line,
     ScoreGiven,
-    Segment,
     Step,
     decode,
     draft,
     draft_fact,
-    frame,
-    seed_of,
 )
 from holdfast.runs.store.trust import copy_trust, executed_by
 from holdfast.spec import read_stored_spec
@@ -100,14 +92,10 @@ class _Copy:
 
     def __init__(self, folder: str, fold: Fold, judges: Collection[int]) -> None:
         """`judges`: numbers of judge steps that are kept although their keys are finished."""
-        self._folder = folder
         self._fold = fold
         self._judges = judges
         self.uid = uuid.uuid4().hex
-        self._seed = seed_of(self.uid)
-        self._tip: Fence | None = None
-        self._number = 0
-        self._handle = -1
+        self._writer = CopyWriter(folder, self.uid)
         self._numbers: dict[int, int] = {}
         """Old number to new number of the records that later ones may refer to: answers, and the steps that are kept.
         """
@@ -116,10 +104,10 @@ class _Copy:
         for found in reader.read():
             if isinstance(found, Entry):
                 _RECORDS.get(found.line.t, _Copy._copy)(self, found.line)
-        if self._tip is not None:
+        if self._writer.tip is not None:
             # With the time of the last record, even if that one was removed: `updated` stays the same.
-            self._write(draft("totals", self._fold.story.totals(profile)), self._fold.story.updated.encode())
-        self._close()
+            self._writer.append(draft("totals", self._fold.story.totals(profile)), self._fold.story.updated)
+        self._writer.close(sealed=True)
 
     def _copy(self, line: Line) -> None:
         self._append(draft(line.t, line.d, line.k), line)
@@ -185,28 +173,4 @@ class _Copy:
         return step_gist.decode(line).o in self._fold.finished and line.n not in self._judges
 
     def _append(self, record: Draft, line: Line) -> int:
-        """Write a record with the time of `line`, in a new segment if the last one is full; return its number."""
-        at = line.at.encode()
-        if self._tip is None or self._tip.bytes > SEGMENT_BYTES:
-            number = self._tip.segment + 1 if self._tip else 1
-            first = self._tip.n + 1 if self._tip else 1
-            header = Segment(FORMAT, self.uid, number, 1, first, self._tip)
-            self._close()
-            self._number = number
-            self._handle = OS_DISK.create(segment_path(self._folder, number))
-            self._tip = Fence(number, 0, first - 1, "")
-            self._write(draft("segment", header), at)
-        return self._write(record, at)
-
-    def _write(self, record: Draft, at: bytes) -> int:
-        assert self._tip is not None
-        buffers, _, self._tip = frame([record], self._tip, at, self._seed)
-        write_all(OS_DISK, self._handle, buffers)
-        return self._tip.n
-
-    def _close(self) -> None:
-        if self._handle >= 0 and self._tip is not None:
-            OS_DISK.sync(self._handle)
-            OS_DISK.close(self._handle)
-            self._handle = -1
-            seal(OS_DISK, self._folder, self._number)
+        return self._writer.append(record, line.at)

@@ -16,10 +16,11 @@ import msgspec
 from holdfast import files
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock, find_links, unrecorded
-from holdfast.plan import RESTORE, Flaw, originals
+from holdfast.plan import RESTORE, Flaw, check_originals, originals
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.fork import is_abandoned, remove_leftovers
 from holdfast.runs.run import Run
+from holdfast.runs.shards.layout import begun_shards
 from holdfast.runs.store.lookup import RunLocation, folders_in, remove_hidden
 from holdfast.runs.store.provenance import (
     SPEC_FILE,
@@ -28,7 +29,7 @@ from holdfast.runs.store.provenance import (
     is_spec_file_current,
     write_spec_file,
 )
-from holdfast.state import Fold, is_held
+from holdfast.state import Fold, standing_of
 
 _FREE_BYTES_MIN = 1 << 30
 _FREE_SHARE_MIN = 0.03
@@ -60,12 +61,20 @@ def examine(store: str, only: RunLocation | None = None) -> Iterator[Diagnosis]:
     if only is None:
         yield from _examine_store(store)
     for place in folders_in(store) if only is None else (only,):
-        try:
-            yield from _examine_run(place)
-        except Exception as error:  # noqa: BLE001 - no error of one run may hide the others
-            means = "this version cannot read the run, or it is not accessible from here"
-            damage = isinstance(error, JournalError)
-            yield Diagnosis(Finding(reason_of(error), means, place.command("verify"), place.run_id, damage=damage))
+        yield from _examine_safely(place, _examine_run)
+        for shard in begun_shards(place):
+            for each in _examine_safely(shard, _examine_shard):
+                finding = msgspec.structs.replace(each.finding, what=f"shard {shard.shard}: {each.finding.what}")
+                yield msgspec.structs.replace(each, finding=finding)
+
+
+def _examine_safely(place: RunLocation, look: Callable[[RunLocation], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
+    try:
+        yield from look(place)
+    except Exception as error:  # noqa: BLE001 - no error of one run may hide the others
+        means = "this version cannot read the run, or it is not accessible from here"
+        damage = isinstance(error, JournalError)
+        yield Diagnosis(Finding(reason_of(error), means, place.command("verify"), place.run_id, damage=damage))
 
 
 def fix(diagnosis: Diagnosis) -> Finding:
@@ -105,7 +114,7 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
     """Status, losses of the journal, damaged files and leftovers of one run."""
     fold = read_fold(place)
     if fold.story.started is None:
-        if not is_held(place.folder):  # a live process is just starting it
+        if not standing_of(place.folder).held:  # a live process is just starting it
             yield Diagnosis(_diagnose_missing_start(place, fold))
         return
     with Run(place, quiet=True) as run:
@@ -122,7 +131,22 @@ def _examine_run(place: RunLocation) -> Iterator[Diagnosis]:
         yield Diagnosis(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))
     yield from _examine_journal(place, fold, report.losses)
     yield from _examine_files(place, fold, report.flaws)
-    leftovers = [] if is_held(place.folder) else _find_leftovers(place, fold)
+    yield from _examine_leftovers(place, fold)
+
+
+def _examine_shard(place: RunLocation) -> Iterator[Diagnosis]:
+    """Files and leftovers of one shard. Its status, and what its journal has lost, are part of the run's."""
+    fold = read_fold(place)
+    if fold.story.started is None:
+        if not standing_of(place.folder).held:
+            yield Diagnosis(_diagnose_missing_start(place, fold))
+        return
+    yield from _examine_files(place, fold, check_originals(place.folder, fold.story.blocks, {}))
+    yield from _examine_leftovers(place, fold)
+
+
+def _examine_leftovers(place: RunLocation, fold: Fold) -> Iterator[Diagnosis]:
+    leftovers = [] if standing_of(place.folder).held else _find_leftovers(place, fold)
     if leftovers:
         what = f"leftover files: {', '.join(map(os.path.basename, leftovers))}"
         means = "a process died while it wrote them; they hold no recorded data"
@@ -170,7 +194,7 @@ def _examine_files(place: RunLocation, fold: Fold, flaws: Sequence[Flaw]) -> Ite
         wrong = "contains a spec that the run never had"
     except files.NotAFileError as error:
         wrong = error.strerror or "cannot be read"
-    if wrong and not is_held(place.folder):
+    if wrong and not standing_of(place.folder).held:
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
         finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)
         yield Diagnosis(finding, lambda: _restore_spec_file(place))

@@ -9,8 +9,10 @@ import msgspec
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal import (
     PIECES,
+    SHARDS,
     Beat,
     Loss,
+    Reader,
     StoredObjects,
     count_lost,
     is_url,
@@ -19,10 +21,13 @@ from holdfast.journal import (
     parse_piece,
 )
 from holdfast.runs.execution.resume import read_fold
-from holdfast.runs.maintenance.recovery import begun_count
-from holdfast.runs.mirror.claim import read_mirror_status
+from holdfast.runs.maintenance.recovery import begun_count, has_records
+from holdfast.runs.mirror.claim import last_beat, mirrored_epoch, read_mirror_status
 from holdfast.runs.mirror.remote import fetch_journal, mirrored_runs
 from holdfast.runs.run import Run
+from holdfast.runs.shards.copy import mirror_of
+from holdfast.runs.shards.layout import is_sharded, read_started
+from holdfast.runs.shards.sources import fetch_shards
 from holdfast.runs.store.damage import describe_unreadable, losses_of
 from holdfast.runs.store.lookup import RunLocation, default_store, runs_in
 from holdfast.state import Fold, standing_of
@@ -70,9 +75,34 @@ def list_recoverable(where: str = "") -> Iterator[Recoverable]:
         for objects, experiment, run_id in mirrored_runs(open_objects(where)):
             status = read_mirror_status(objects)
             if not status.removed:
-                yield _count_records(_describe_mirrored(objects, experiment, run_id, status.beat))
+                names = (experiment, run_id)
+                found = _count_records(_describe_mirrored(objects, *names, status.beat))
+                shards = (
+                    [objects.below(f"{SHARDS}/{name}") for name in objects.folders(SHARDS)] if status.shards else []
+                )
+                parts = [
+                    _count_records(_describe_mirrored(each, *names, last_beat(each)[1]))
+                    for each in shards
+                    if mirrored_epoch(each)  # else a worker has claimed it and recorded nothing
+                ]
+                yield _with_shards(found, parts) if parts else found
     except StoreError as error:
         raise UsageError(str(error)) from error
+
+
+def _with_shards(root: Recoverable, shards: Sequence[Recoverable]) -> Recoverable:
+    """A sharded run: its root journal has the plan, its shards have the answers."""
+    return msgspec.structs.replace(
+        root,
+        finished=sum(each.finished for each in shards),
+        failed=sum(each.failed for each in shards),
+        in_flight=sum(each.in_flight for each in shards),
+        lost=root.lost + sum(each.lost for each in shards),
+        age_seconds=min(each.age_seconds for each in shards),
+        ended=all(each.ended for each in shards),
+        lost_is_exact=all(each.lost_is_exact for each in (root, *shards)),
+        exact=all(each.exact for each in (root, *shards)),
+    )
 
 
 def damage_of(found: Recoverable) -> Sequence[str]:
@@ -96,10 +126,11 @@ def _count_records(found: Recoverable) -> Recoverable:
     if found.exact:
         return found
     try:
-        fold = read_fold(fetch_journal(found.place))
+        place = fetch_journal(found.place)
+        fold = read_fold(place)
     except HoldfastError:
         return found
-    if fold.story.started is None:
+    if fold.story.started is None and has_records(place):
         return found
     return msgspec.structs.replace(
         found,
@@ -112,18 +143,30 @@ def _count_records(found: Recoverable) -> Recoverable:
 
 
 def _describe_local(place: RunLocation) -> Recoverable | None:
-    standing = standing_of(place.folder)
-    if standing.held:
+    """None if a process writes the run, or if it is complete. Shards of other machines are read from its mirror."""
+    started = read_started(place) if is_sharded(place) else None
+    shards_here = [] if started is None else fetch_shards(place, Reader(place.journal).uid, mirror_of(started.spec))
+    journals = [place, *shards_here]
+    if any(standing_of(each.folder).held for each in journals):
         return None
+    every = [_describe_journal(each) for each in journals]
+    (found, _), *shards = every
+    found = _with_shards(found, [each for each, _ in shards]) if shards else found
+    is_complete = all(is_completed for _, is_completed in shards or every)
+    left = found.planned - found.finished - found.failed
+    return None if is_complete and not left and not found.lost else found
+
+
+def _describe_journal(place: RunLocation) -> tuple[Recoverable, bool]:
+    """Describe a run, or one of its shards. Also returns whether its last record is `run.completed`."""
+    standing = standing_of(place.folder)
     try:
         fold = read_fold(place)
     except HoldfastError:
         fold = Fold()
     end = fold.story.end
     lost = count_lost(losses_of(fold.damage, fold.story, standing))
-    if end is not None and end.kind == "run.completed" and not fold.unfinished and not lost.records:
-        return None
-    return Recoverable(
+    found = Recoverable(
         experiment=place.experiment,
         run_id=place.run_id,
         source="local",
@@ -137,6 +180,7 @@ def _describe_local(place: RunLocation) -> Recoverable | None:
         age_seconds=round(time.time() - os.stat(place.journal if place.began else place.folder).st_mtime, 1),
         ended=end is not None,
     )
+    return found, end is not None and end.kind == "run.completed"
 
 
 def _describe_mirrored(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:

@@ -1,6 +1,7 @@
 """Recovers a run whose machine, folder or journal is lost, from its mirror, from a copy of its folder, or from both.
 
-All sources are merged; existing data is never replaced by less. Each loss is reported in one sentence. After a crash at
+All sources are merged; existing data is never replaced by less. The shards of a sharded run are recovered after its
+root journal, each like a run. Each loss is reported in one sentence. After a crash at
 any point the same call continues. Recovery streams: its memory does not grow with the run.
 
 A note beside a recovered run: its source, and the result.
@@ -13,16 +14,18 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.errors import DriftError, StoreError, UsageError
-from holdfast.files import NotAFileError, read_file, replace_file
+from holdfast.files import NotAFileError, is_folder, list_names, read_file, replace_file
 from holdfast.journal import (
     OS_DISK,
+    SHARDS,
     Damage,
+    Entry,
     FolderSource,
     Lock,
     Loss,
@@ -37,6 +40,7 @@ from holdfast.journal import (
     is_url,
     journal_folder,
     list_chain,
+    open_objects,
     quarantine_folder,
     refuse_removed,
     remove_if_there,
@@ -46,11 +50,13 @@ from holdfast.journal import (
     verify,
 )
 from holdfast.plan import find_problem, originals
+from holdfast.records import Shard, parse_shard
 from holdfast.report import counted
 from holdfast.runs.execution.resume import read_fold
 from holdfast.runs.maintenance.compaction import condense
 from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.remote import CountingSource, TransferProgress, only_run
+from holdfast.runs.shards.layout import begun_shards, shard_location
 from holdfast.runs.store.damage import acknowledged_by, losses_of
 from holdfast.runs.store.lookup import (
     RunLocation,
@@ -160,19 +166,71 @@ def recover(where: str, options: RecoveryOptions | None = None, moved: TransferP
             return _restate(place, note, cleaned=False)
         if note is not None and options.events:
             options = msgspec.structs.replace(options, overwrite=True)  # the first call made this run
-        sources = [CountingSource(source, moved) for source in found] if moved is not None else found
-        mirrors = [source for source in found if isinstance(source, MirrorSource)]
-        recovery = _Recovery(place, sources, mirrors, options, warnings)
-        recovery.run()
+        parts = _find_shards(found)
+        if parts and not options.events:
+            raise UsageError(
+                f"{place.run_id} has shards, which need their events; recover it without --no-events, then join its "
+                "shards with: holdfast merge"
+            )
+        recovery = _recover_part(place, found, options, warnings, moved)
+        shards = []
+        for shard, sources in parts.items():
+            own = list[str]()
+            more = msgspec.structs.replace(options, overwrite=True)  # the root was accepted
+            shards.append(_recover_part(shard_location(place, shard), sources, more, own, moved))
+            remove_note(shard_location(place, shard))  # that of the root is for all
+            warnings += [f"shard {shard}: {each}" for each in own]
     except StoreError as error:
         raise UsageError(str(error)) from error
+    every = [recovery, *shards]
+    lost = Loss(sum(each.lost.records for each in every), all(each.lost.is_exact for each in every))
+    if shards and recovery.merged:
+        recovery.note_result(place.folder, lost)
+    is_void, merged = any(each.void for each in every), any(each.merged for each in every)
+    cleaned = options.cleanup and options.events and not is_void and _remove_sources(found, place)
+    counts = recovery.counts.with_shards(each.counts for each in shards)
+    return Recovered(place, *counts, lost.records, warnings, cleaned, lost.is_exact, merged)
+
+
+def _find_shards(sources: Sequence[Source]) -> dict[Shard, list[Source]]:
+    """The shards of a run in its sources, in order. Empty for a run without shards."""
+    found: dict[Shard, list[Source]] = {}
+    for source in sources:
+        if isinstance(source, MirrorSource):
+            names = source.objects.folders(SHARDS)
+        else:
+            folder = os.path.join(source.place, SHARDS)
+            names = list_names(folder) if is_folder(folder) else []
+        for name in names:
+            with contextlib.suppress(ValueError):  # a hidden folder: being made
+                shard, below = parse_shard(name), f"{SHARDS}/{name}"
+                part: Source = FolderSource(os.path.join(source.place, below))
+                if isinstance(source, MirrorSource):
+                    part = MirrorSource(open_objects(f"{source.place.rstrip('/')}/{below}"))
+                    if removed_run(part) is not None:
+                        continue
+                if part.pieces():
+                    found.setdefault(shard, []).append(part)
+    return dict(sorted(found.items()))
+
+
+def _recover_part(
+    place: RunLocation,
+    found: Sequence[Source],
+    options: RecoveryOptions,
+    warnings: list[str],
+    moved: TransferProgress | None,
+) -> "_Recovery":
+    """Recover the journal of a run, or of one of its shards."""
+    sources = [CountingSource(source, moved) for source in found] if moved is not None else found
+    mirrors = [source for source in found if isinstance(source, MirrorSource)]
+    recovery = _Recovery(place, sources, mirrors, options, warnings)
+    recovery.run()
     for mirror in mirrors:
         warnings += (
             f"{mirror.place}: {name} does not belong to this run and was left alone" for name in mirror.strangers()
         )
-    cleaned = options.cleanup and options.events and not recovery.void and _remove_sources(found, place)
-    lost, merged = recovery.lost, recovery.merged
-    return Recovered(place, *_counts(recovery.fold), lost.records, warnings, cleaned, lost.is_exact, merged)
+    return recovery
 
 
 def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | None:
@@ -190,13 +248,27 @@ def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | No
 
 
 def _restate(place: RunLocation, note: RecoveryNote, *, cleaned: bool) -> Recovered:
-    counts = _counts(read_fold(place))
+    counts = _Counts.of(read_fold(place)).with_shards(_Counts.of(read_fold(each)) for each in begun_shards(place))
     return Recovered(place, *counts, note.lost, list(note.warnings), cleaned, note.lost_is_exact)
 
 
-def _counts(fold: Fold) -> tuple[int, int, int, int]:
-    """Planned, finished, failed, in flight."""
-    return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
+class _Counts(msgspec.Struct, frozen=True):
+    """Of samples. The root journal of a sharded run has the whole plan, and its shards have the answers."""
+
+    planned: int = 0
+    finished: int = 0
+    failed: int = 0
+    in_flight: int = 0
+
+    @classmethod
+    def of(cls, fold: Fold) -> "_Counts":
+        return cls(fold.planned, fold.finished.count, fold.failed.count, begun_count(fold))
+
+    def with_shards(self, shards: Iterable["_Counts"]) -> tuple[int, int, int, int]:
+        every = [self, *shards]
+        names = ("finished", "failed", "in_flight")
+        finished, failed, in_flight = (sum(getattr(each, name) for each in every) for name in names)
+        return self.planned, finished, failed, in_flight
 
 
 def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], RunLocation]:
@@ -253,7 +325,7 @@ class _Recovery:
         options: RecoveryOptions,
         warnings: list[str],
     ) -> None:
-        self.fold = Fold()
+        self.counts = _Counts()
         self.lost = Loss(0)
         self.void = 0
         """Pieces written by processes that had lost the run; they are ignored."""
@@ -303,12 +375,16 @@ class _Recovery:
             pieces = counted(self.void, "piece")
             self._warnings.append(f"{pieces} were written by processes that had lost the run; they are ignored")
         self._count(folder)
+        self.note_result(folder, self.lost)
+
+    def note_result(self, folder: str, lost: Loss) -> None:
+        """Write the note, with all warnings so far."""
         note = RecoveryNote(
             source=self._sources[0].place,
             events=self._options.events,
             uid=uid_of(FolderSource(folder)),
-            lost=self.lost.records,
-            lost_is_exact=self.lost.is_exact,
+            lost=lost.records,
+            lost_is_exact=lost.is_exact,
             warnings=tuple(self._warnings),
         )
         note.write(self._place)
@@ -317,7 +393,8 @@ class _Recovery:
         """Count what the run holds and what is lost, and restore damaged files from other sources."""
         journal = journal_folder(folder)
         reader = Reader(journal)
-        self.fold = fold = Fold().read(reader.read())
+        fold = Fold().read(reader.read())
+        self.counts = _Counts.of(fold)
         epoch = list_chain(OS_DISK, journal).epoch
         mirrored_n = max((read_watermark(each.objects, epoch).n for each in self._mirrors), default=0)
         damage = losses_of(fold.damage, fold.story, self._standing, mirrored_n)
@@ -353,6 +430,11 @@ def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> No
         remove_if_there(OS_DISK, temporary)
 
 
+def has_records(place: RunLocation) -> bool:
+    """Whether a journal has more than the headers of its segments."""
+    return any(isinstance(each, Entry) and each.line.t != "segment" for each in Reader(place.journal).read())
+
+
 def _missing_originals(place: RunLocation, fold: Fold, made: bool) -> Iterator[str]:
     """Report missing plan and data, without which a run can be read but not resumed. Rewrite spec.yaml, which is
     derived from the journal. A changed spec.yaml of an existing run (not `made` now) is only reported: the user may
@@ -362,7 +444,8 @@ def _missing_originals(place: RunLocation, fold: Fold, made: bool) -> Iterator[s
         if find_problem(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not resumed"
     if fold.story.started is None:
-        yield "the first record (run.started) is lost; what is left can be read, but not resumed"
+        if not place.shard or has_records(place):  # else its worker ended before it recorded anything
+            yield "the first record (run.started) is lost; what is left can be read, but not resumed"
         return
     problem = "was missing"
     if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
@@ -383,19 +466,27 @@ def _remove_sources(sources: Sequence[Source], place: RunLocation) -> bool:
     """
     removed = False
     for source in sources:
-        if source.kind != "local" or source.place == place.folder or is_held(source.place):
+        if source.kind != "local" or source.place == place.folder:
             continue
-        old, new = verify(os.path.join(source.place, "journal")), verify(place.journal)
-        if (
-            new.uid == old.uid
-            and new.records >= old.records
-            and new.last_n >= old.last_n
-            and {*source.files()} <= {*FolderSource(place.folder).files()}
-            and not os.path.exists(quarantine_folder(journal_folder(source.place)))
-        ):
+        parts = [("", ""), *((SHARDS, shard.folder) for shard in _find_shards([source]))]
+        if all(_has_all(os.path.join(place.folder, *part), os.path.join(source.place, *part)) for part in parts):
             shutil.rmtree(hide_folder(source.place))
             removed = True
     return removed
+
+
+def _has_all(folder: str, source: str) -> bool:
+    """Whether one folder of a run, or of a shard, has everything that another has."""
+    if is_held(source):
+        return False
+    old, new = verify(journal_folder(source)), verify(journal_folder(folder))
+    return (
+        new.uid == old.uid
+        and new.records >= old.records
+        and new.last_n >= old.last_n
+        and {*FolderSource(source).files()} <= {*FolderSource(folder).files()}
+        and not os.path.exists(quarantine_folder(journal_folder(source)))
+    )
 
 
 def begun_count(fold: Fold) -> int:

@@ -22,10 +22,12 @@ import msgspec
 
 from holdfast.errors import HeldError, HoldfastError, StoreError, UsageError
 from holdfast.journal import (
+    SHARDS,
     FolderSource,
     Lock,
     MirrorSource,
     Reader,
+    StoredObjects,
     TakeoverTiming,
     journal_folder,
     open_objects,
@@ -38,6 +40,7 @@ from holdfast.runs.maintenance.recovery import remove_note
 from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
 from holdfast.runs.mirror.remote import only_run
 from holdfast.runs.run import Run
+from holdfast.runs.shards.layout import begun_shards
 from holdfast.runs.store.lookup import RunLocation, hide_folder, runs_in
 from holdfast.runs.summary import RunSummary
 from holdfast.state import identity_in, is_current, remove_stale, stamp_of, standing_of
@@ -169,7 +172,7 @@ def _removable(every: Sequence[_Candidate], policy: RetentionPolicy) -> Iterator
 def named(places: Sequence[RunLocation]) -> list[RemovalCandidate]:
     """Select runs that the user named, whatever their status. HeldError if one is being written."""
     for place in places:
-        if standing_of(place.folder).held:
+        if any(standing_of(each.folder).held for each in (place, *begun_shards(place))):
             raise HeldError(f"{place.run_id} is being written by a live process: stop it first")
     unique = {place.folder: place for place in places}
     return [RemovalCandidate(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
@@ -180,12 +183,13 @@ def remove(doomed: RemovalCandidate) -> None:
     was selected; HeldError if a live process writes it, here or in its mirror.
     """
     if doomed.place.url:
-        remove_run(open_objects(doomed.place.url), patience=TakeoverTiming(expiry_seconds()))
+        _remove_mirror(open_objects(doomed.place.url))
         return
     if os.path.islink(doomed.place.folder):
         raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
-    lock = Lock(doomed.place.folder)  # no process may start writing it now
+    locks = [Lock(doomed.place.folder)]  # no process may start writing it now
     try:
+        locks += [Lock(each.folder) for each in begun_shards(doomed.place)]
         if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
             raise UsageError(f"{doomed.place.run_id} has changed since it was selected; run the command again")
         if doomed.mirror:
@@ -195,15 +199,24 @@ def remove(doomed: RemovalCandidate) -> None:
             with contextlib.suppress(StoreError):  # if it cannot be reached, the note is all that can be done
                 goes = goes or read_mirror_status(objects).removed  # a crash interrupted its removal
             if goes:
-                remove_run(objects, uid_of(FolderSource(doomed.place.folder)), TakeoverTiming(expiry_seconds()))
+                _remove_mirror(objects, uid_of(FolderSource(doomed.place.folder)))
                 forget_removal(doomed.place)
             else:
                 note_removal(doomed.place, doomed.mirror)
         hidden = hide_folder(doomed.place.folder)
         remove_note(doomed.place)
     finally:
-        lock.release()
+        for lock in locks:
+            lock.release()
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _remove_mirror(objects: StoredObjects, uid: str = "") -> None:
+    """Remove a run from a mirror, its shards first: as long as the root is there, the removal can be repeated."""
+    timing = TakeoverTiming(expiry_seconds())
+    for name in objects.folders(SHARDS):
+        remove_run(objects.below(f"{SHARDS}/{name}"), patience=timing)
+    remove_run(objects, uid, timing)
 
 
 def select_in_mirror(url: str) -> RemovalCandidate:

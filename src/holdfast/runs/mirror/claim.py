@@ -20,20 +20,23 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast import files
-from holdfast.errors import HeldError, StoreError, UsageError
+from holdfast.errors import HeldError, StoreError, UnreachableError, UsageError
 from holdfast.journal import (
     BEATS,
     EXPIRY_SECONDS,
     LOCK_NAMES,
     OS_DISK,
     PIECES,
+    SHARDS,
     Beat,
     Cursor,
+    Entry,
     FolderSource,
     Lock,
     MirrorOptions,
     MirrorSource,
     Objects,
+    Reader,
     Restored,
     Source,
     StoredObjects,
@@ -41,11 +44,15 @@ from holdfast.journal import (
     UploadSettings,
     clock_time,
     epochs_in,
+    expiry_from_environment,
     folder_name,
     greatest_epoch,
     is_tombstone,
+    journal_folder,
+    lacks,
     list_chain,
     list_leases,
+    make_folders,
     make_run_folder,
     newest_epoch,
     open_objects,
@@ -62,19 +69,21 @@ from holdfast.journal import (
     write_lease,
 )
 from holdfast.journal import MirrorUploader as Uploader
-from holdfast.records import Fence
+from holdfast.records import Fence, RunStarted, decode, parse_shard
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Mirror
 
-EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
 _REST_SECONDS = 60.0
 """How long a start of a complete run waits for its remaining records to reach the mirror."""
 Warn = Callable[[str], None]
 
 
 def objects_of(url: str, place: RunLocation) -> StoredObjects:
-    """The part of a mirror that belongs to the run: `<experiment>/<run_id>`, as in a store."""
-    return open_objects(url).below(f"{folder_name(place.experiment)}/{folder_name(place.run_id)}")
+    """The part of a mirror that belongs to the run, or to the shard of a run: the same path as in a store."""
+    path = f"{folder_name(place.experiment)}/{folder_name(place.run_id)}"
+    if place.shard:
+        path = f"{path}/{SHARDS}/{parse_shard(place.shard).folder}"
+    return open_objects(url).below(path)
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -137,7 +146,7 @@ def _claim_mirror(mirror: Mirror, place: RunLocation, warn: Warn, whole: bool) -
         epoch = None
         if mirror.exclusive:
             here = list_chain(OS_DISK, place.journal).epoch if place.began else 0
-            newest = max(here, _mirrored_epoch(objects), newest_epoch(objects))
+            newest = max(here, mirrored_epoch(objects), newest_epoch(objects))
             epoch = take_epoch(objects, newest + 1, TakeoverTiming(expiry))
         changed = False
         # Only after the claim: records that the previous holder uploads later are fenced and do not count.
@@ -183,21 +192,16 @@ def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[Non
                 write_beat(objects, epoch, Beat(1, ended=True))
 
 
-def _mirrored_epoch(objects: Objects) -> int:
-    """The greatest epoch with records in the mirror. A single writer (`exclusive: false`) claims none."""
+def mirrored_epoch(objects: Objects) -> int:
+    """The greatest epoch with records in the mirror; 0 if it has none. A single writer (`exclusive: false`) claims no
+    epoch.
+    """
     return max((int(name) for name in objects.folders(PIECES) if name.isdigit()), default=0)
 
 
 def expiry_seconds() -> float:
     """How long other machines wait for this process after its last heartbeat."""
-    text = os.environ.get(EXPIRY_VARIABLE) or str(EXPIRY_SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.0 < seconds < float("inf"):
-        raise UsageError(f"{EXPIRY_VARIABLE} is {text!r}; it must be a number of seconds, such as {EXPIRY_SECONDS:g}")
-    return seconds
+    return expiry_from_environment(EXPIRY_SECONDS)
 
 
 def is_overtaken(mirror: Mirror | None, place: RunLocation) -> bool:
@@ -207,7 +211,7 @@ def is_overtaken(mirror: Mirror | None, place: RunLocation) -> bool:
     if mirror is None or not mirror.exclusive:
         return False
     with contextlib.suppress(StoreError):
-        return _mirrored_epoch(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
+        return mirrored_epoch(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
     return False
 
 
@@ -283,6 +287,21 @@ def restore_from_mirror(mirror: Mirror | None, place: RunLocation, warn: Warn) -
         raise _unreachable_error(error) from error
 
 
+def update_from_mirror(mirror: Mirror | None, place: RunLocation, warn: Warn) -> None:
+    """Add what other machines have recorded in a run to its folder; does not claim it. Does nothing while a process of
+    this machine writes the run: that one has claimed it, and knows more than the mirror.
+    """
+    if mirror is None or not mirror.exclusive or not place.began:
+        return
+    try:
+        source = MirrorSource(objects_of(mirror.url, place))
+        if lacks(place.folder, source):
+            with contextlib.suppress(HeldError), _held(place.folder):
+                restore(place.folder, [source], warn, lossy=False, trusting=True)
+    except StoreError as error:
+        raise _unreachable_error(error) from error
+
+
 class RemovalNote(msgspec.Struct, frozen=True):
     """A file in the experiment's folder that says that a run was removed here while its mirror was kept."""
 
@@ -332,6 +351,7 @@ def restore_whole(
     if os.path.isdir(place.folder):  # it has no journal: left by a start that crashed
         with _held(place.folder):
             restored = restore(place.folder, sources, warn, lossy=lossy)
+            _mark_sharded(place.folder)
             finish(place.folder, restored)
             return restored
     hidden = hidden_folder(place)
@@ -343,11 +363,20 @@ def restore_whole(
             raise _just_restored_error(hidden)
         _remove_foreign_leftovers(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
+        _mark_sharded(hidden)
         finish(hidden, restored)
         forget_removal(place)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored
+
+
+def _mark_sharded(folder: str) -> None:
+    """Make the folder of shards if the root of a sharded run was restored: readers recognise it by that."""
+    entries = (each.line for each in Reader(journal_folder(folder)).read(live=True) if isinstance(each, Entry))
+    first = next((line for line in entries if line.t == "run.started"), None)
+    if first is not None and decode(first, RunStarted).shards:
+        make_folders(OS_DISK, os.path.join(folder, SHARDS))
 
 
 def _remove_foreign_leftovers(hidden: str, sources: Sequence[Source]) -> None:
@@ -400,14 +429,23 @@ class MirrorStatus(msgspec.Struct, frozen=True):
 
     beat: Beat | None
     removed: bool = False
+    shards: tuple[Beat, ...] = ()
+    """The last heartbeats of the shards of a sharded run. The root itself has none with a lease."""
+
+    @property
+    def last_seen(self) -> float:
+        """When a process wrote the last of these heartbeats; 0 if there is none."""
+        leases = [each.lease for each in (self.beat, *self.shards) if each is not None]
+        return max((lease.at for lease in leases if lease is not None), default=0.0)
 
 
-def read_mirror_status(objects: Objects) -> MirrorStatus:
+def read_mirror_status(objects: StoredObjects) -> MirrorStatus:
     """Read the leases only. The journal is read only if there is a tombstone, which may belong to an earlier run."""
     leases = list_leases(objects)
     if any(map(is_tombstone, leases)) and removed_run(MirrorSource(objects)) is not None:
         return MirrorStatus(None, removed=True)
-    return MirrorStatus(last_beat(objects, leases)[1])
+    shards = (last_beat(objects.below(f"{SHARDS}/{name}"))[1] for name in objects.folders(SHARDS))
+    return MirrorStatus(last_beat(objects, leases)[1], shards=tuple(each or Beat(0) for each in shards))
 
 
 def read_watermark(objects: Objects, epoch: int) -> Watermark:
@@ -419,7 +457,7 @@ def read_watermark(objects: Objects, epoch: int) -> Watermark:
     return Watermark(max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0), epoch)
 
 
-def _unreachable_error(error: StoreError) -> UsageError:
-    return UsageError(
+def _unreachable_error(error: StoreError) -> UnreachableError:
+    return UnreachableError(
         f"{error}; a start needs its mirror: make it reachable, or continue without a mirror: --set mirror=null"
     )

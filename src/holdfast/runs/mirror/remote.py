@@ -23,6 +23,7 @@ import msgspec
 from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError, error_of_path
 from holdfast.files import open_or_create
 from holdfast.journal import (
+    SHARDS,
     Beat,
     MirrorSource,
     Reader,
@@ -43,9 +44,10 @@ from holdfast.runs.store.lookup import RunLocation, find_run, pick
 from holdfast.runs.summary import MirrorProgress, RunSummary
 from holdfast.state import (
     FOLDER_VARIABLE,
-    IN_USE,
     Index,
+    Story,
     entry_path,
+    hold_copy,
     keep_beat,
     make_room,
     mark_used,
@@ -61,8 +63,6 @@ TransferProgress = Callable[[int, int], None]
 _TRIES = 3
 """A live run replaces chunks by sealed segments, so a listed object may be gone when it is fetched: list again."""
 _CONCURRENCY = 16
-_held: dict[str, int] = {}
-"""Open lock files of the copies that this process reads, by the copy's folder."""
 
 
 def find_to_read(store: str, name: str, moved: TransferProgress | None = None) -> RunLocation:
@@ -76,14 +76,12 @@ def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunLocation]:
     """Find a run by its own URL, or by its name in the mirror at the URL `store`."""
     if is_url(name):
         objects, experiment, run_id = only_run(name)
-        return objects, _place(objects, experiment, run_id)
-    every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
+        return objects, copy_location(objects, experiment, run_id)
+    every = {(place := copy_location(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
     places = [place for _, place in every.values()]
     if name == "latest" and places:
         statuses = read_heartbeats([objects for objects, _ in every.values()])
-        leases = [status.beat.lease if status.beat is not None else None for status in statuses]
-        last_seen = [lease.at if lease is not None else 0.0 for lease in leases]
-        return max(zip(every.values(), last_seen, strict=True), key=lambda each: each[1])[0]
+        return max(zip(every.values(), statuses, strict=True), key=lambda each: each[1].last_seen)[0]
     return every[pick(places, name, store).url]
 
 
@@ -101,7 +99,7 @@ def fetch(
     """Bring the copy up to date. One process at a time fetches; readers hold only the lock against eviction."""
     above = os.path.dirname(place.folder)
     try:
-        _hold(above)
+        hold_copy(above)
         handle = open_or_create(os.path.join(above, "lock"))
     except OSError as error:
         raise error_of_path(
@@ -109,27 +107,12 @@ def fetch(
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        _update_copy(objects, place, moved, files)
+        update_copy(objects, place, moved, files)
         mark_used(above)
     finally:
         os.close(handle)
     make_room(os.path.dirname(os.path.dirname(above)), keep=above)
     return place
-
-
-def _hold(above: str) -> None:
-    """Create the folder of a copy, and protect it from eviction until this process ends: reports open files lazily."""
-    path = os.path.join(above, IN_USE)
-    while True:
-        with contextlib.suppress(OSError):
-            if above in _held and os.path.samestat(os.fstat(_held[above]), os.lstat(path)):
-                return
-        if above in _held:
-            os.close(_held.pop(above))  # deleted, or evicted before we had the lock
-        os.makedirs(above, mode=0o700, exist_ok=True)
-        handle = open_or_create(path)
-        _held[above] = handle
-        fcntl.flock(handle, fcntl.LOCK_SH)
 
 
 def fetch_all(place: RunLocation, moved: TransferProgress | None = None) -> tuple[str, list[str]]:
@@ -141,8 +124,11 @@ def fetch_all(place: RunLocation, moved: TransferProgress | None = None) -> tupl
         for left in reversed(range(_TRIES)):
             shutil.rmtree(folder, ignore_errors=True)
             wrong: list[str] = []
-            source = MirrorSource(open_objects(place.url))
-            restore(folder, [source if moved is None else CountingSource(source, moved)], wrong.append)
+            objects = open_objects(place.url)
+            for part in ("", *(f"{SHARDS}/{name}" for name in objects.folders(SHARDS))):
+                source = MirrorSource(objects.below(part) if part else objects)
+                target = os.path.join(folder, part) if part else folder
+                restore(target, [source if moved is None else CountingSource(source, moved)], wrong.append)
             if not wrong or not left:
                 break
     except BaseException:
@@ -156,7 +142,7 @@ def read_heartbeats(every: list[StoredObjects]) -> list[MirrorStatus]:
         return list(pool.map(read_mirror_status, every))
 
 
-def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunLocation:
+def copy_location(objects: StoredObjects, experiment: str, run_id: str) -> RunLocation:
     """The location of the cached copy of a run."""
     url = objects.url.rstrip("/")
     name = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
@@ -166,10 +152,13 @@ def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunLocation:
     return RunLocation(above, experiment, run_id, os.path.join(above, "run"), url)
 
 
-def _update_copy(
-    objects: StoredObjects, place: RunLocation, moved: TransferProgress | None, files: Callable[[str], bool]
-) -> None:
-    """Fetch what is new. The caller holds the lock of the copy."""
+def update_copy(
+    objects: StoredObjects,
+    place: RunLocation,
+    moved: TransferProgress | None = None,
+    files: Callable[[str], bool] = is_report_original,
+) -> Beat | None:
+    """Fetch what is new, and return the last heartbeat. The caller holds the lock of the copy."""
     _, beat = last_beat(objects)  # before the journal: otherwise a run that ends in between would look interrupted
     for left in reversed(range(_TRIES)):
         warnings: list[str] = []
@@ -194,6 +183,7 @@ def _update_copy(
     for line in warnings:
         logging.getLogger("holdfast").warning(line)
     keep_beat(place.folder, beat or Beat(0))
+    return beat
 
 
 class MirrorRun(msgspec.Struct, frozen=True):
@@ -202,6 +192,8 @@ class MirrorRun(msgspec.Struct, frozen=True):
     summary: RunSummary
     exact: bool
     """False if the mirror may have records that the summary does not count."""
+    shards: tuple[Beat, ...] = ()
+    """The last heartbeats of the shards of a sharded run."""
 
 
 def list_mirror(url: str) -> list[MirrorRun]:
@@ -209,7 +201,7 @@ def list_mirror(url: str) -> list[MirrorRun]:
     every = list(mirrored_runs(open_objects(url)))
     beats = read_heartbeats([objects for objects, _, _ in every])
     found = [
-        _summarize_beat(objects.url, experiment, run_id, status.beat or Beat(0))
+        _summarize_shards(_summarize_beat(objects.url, experiment, run_id, status.beat or Beat(0)), status)
         for (objects, experiment, run_id), status in zip(every, beats, strict=True)
         if not status.removed
     ]
@@ -226,6 +218,8 @@ def count_records(found: MirrorRun) -> MirrorRun:
         try:
             if index.lost or index.story.started is None:
                 return found  # the heartbeat also counted the lost records
+            if found.shards:
+                return _complete_shards(found, index.story)
             status, reason = status_of(index.story, index.unfinished, standing_of(place.folder))
             counted = msgspec.structs.replace(
                 found.summary,
@@ -243,6 +237,10 @@ def count_records(found: MirrorRun) -> MirrorRun:
     return found
 
 
+def _time_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> MirrorRun:
     """Summarize a run from its heartbeat. It is exact for live runs, and for those that released their lease."""
     standing = standing_by(beat)
@@ -255,7 +253,7 @@ def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> Mirro
         experiment=experiment,
         status=status,
         reason=reason,
-        updated=datetime.fromtimestamp(lease.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        updated=_time_text(lease.at),
         planned=lease.planned,
         finished=lease.finished,
         failed=lease.failed,
@@ -264,6 +262,43 @@ def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> Mirro
         mirror=MirrorProgress(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
     )
     return MirrorRun(summary, exact=standing.held or (beat.ended and lease.released))
+
+
+def _summarize_shards(found: MirrorRun, status: MirrorStatus) -> MirrorRun:
+    """Add what the shards of a run have done. Its plan is only in the root journal."""
+    if not status.shards:
+        return found
+    standings = list(map(standing_by, status.shards))
+    leases = [each.lease for each in standings if each.lease is not None]
+    live = [status_by(each) for each in standings if each.held]
+    summary = msgspec.structs.replace(
+        found.summary,
+        status=min(live)[0] if live else "interrupted",  # `running` if one worker is
+        reason=min(live)[1] if live else "",
+        updated=_time_text(status.last_seen) if status.last_seen else found.summary.updated,
+        planned=sum(lease.planned for lease in leases),
+        finished=sum(lease.finished for lease in leases),
+        failed=sum(lease.failed for lease in leases),
+        unfinished=sum(max(lease.planned - lease.finished - lease.failed, 0) for lease in leases),
+    )
+    return MirrorRun(summary, exact=False, shards=status.shards)
+
+
+def _complete_shards(found: MirrorRun, story: Story) -> MirrorRun:
+    """Add what the root journal says: the plan, and whether the run was cancelled."""
+    summary, count = found.summary, story.started.shards if story.started is not None else 0
+    left = max(story.planned - summary.finished - summary.failed, 0)
+    ends = [each.lease.end for each in found.shards if each.lease is not None]
+    status, reason = summary.status, summary.reason
+    if status == "interrupted" and story.end is not None:
+        status, reason = story.end.kind.removeprefix("run."), story.end.data.reason
+    elif status == "interrupted" and not left and ends == ["run.completed"] * count:
+        status = "completed"
+    counted = msgspec.structs.replace(summary, status=status, reason=reason, planned=story.planned, unfinished=left)
+    standings = map(standing_by, found.shards)
+    # A worker that never wrote a lease has done nothing in its shard.
+    is_exact = all(each.lease is None or each.lease.released or each.held for each in standings)
+    return MirrorRun(counted, is_exact, found.shards)
 
 
 class CountingSource:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast import files
 from holdfast.errors import DamagedError
 from holdfast.journal import OS_DISK, Damage, Lease, Loss, bounded, count_lost, describe, is_whole_file, unrecorded
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
@@ -17,6 +18,9 @@ from holdfast.runs.store.lookup import RunLocation, not_started_error
 from holdfast.runs.store.provenance import find_loss
 from holdfast.spec import check_stored_spec
 from holdfast.state import Fold, Index, Stamps, Standing, Story
+
+COPIED_DAMAGE = "damage.json"
+"""In a copy of a sharded run: what the journals of its shards have lost, by journal."""
 
 
 class DamageReport(msgspec.Struct, frozen=True):
@@ -73,11 +77,19 @@ def find_damage(place: RunLocation, index: Index, standing: Standing, *, sizes_o
         stamps = dict(index.checked.stamps)
         flaws = check_originals(place.folder, story.blocks, stamps)
         index.checked.remember(stamps)
-    losses = _describe_losses(index, standing)
+    losses = (*_describe_losses(index, standing), *_copied_damage(place))
     journal = tuple(f"{place.run_id}: {each}; {_advise(place, story)}" for each in losses)
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
     return DamageReport(journal, plan, data, losses, tuple(flaws))
+
+
+def _copied_damage(place: RunLocation) -> Iterator[str]:
+    """What the journals have lost that a copy of a sharded run was made from."""
+    if place.root:
+        found = files.read_own_file(os.path.join(place.folder, COPIED_DAMAGE))
+        for sentences in msgspec.json.decode(found, type=dict[str, list[str]]).values():
+            yield from sentences
 
 
 def _describe_losses(index: Index, standing: Standing) -> tuple[str, ...]:
@@ -209,4 +221,4 @@ def _advise(place: RunLocation, story: Story) -> str:
     again = f"request what was lost again with: {place.command('resume')}"
     if place.url or not story.spec.get("mirror"):
         return again
-    return f"restore it from its mirror with: {shlex.join(['holdfast', 'recover', place.folder])}, or {again}"
+    return f"restore it from its mirror with: {shlex.join(['holdfast', 'recover', place.home])}, or {again}"

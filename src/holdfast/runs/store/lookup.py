@@ -47,10 +47,26 @@ class RunLocation(msgspec.Struct, frozen=True):
     folder: str
     url: str = ""
     """The URL of the run in a mirror, if the folder is only a cached copy of it."""
+    shard: str = ""
+    """`3/8` if the folder is that of a shard."""
+    root: str = ""
+    """The folder of the run, if `folder` is a cached copy of the records of all its shards."""
 
     @property
     def journal(self) -> str:
         return journal_folder(self.folder)
+
+    @property
+    def home(self) -> str:
+        """The folder of the whole run."""
+        if self.root:
+            return self.root
+        return os.path.dirname(os.path.dirname(self.folder)) if self.shard else self.folder
+
+    @property
+    def whole(self) -> "RunLocation":
+        """The run that commands work on: not a copy, not a single shard."""
+        return msgspec.structs.replace(self, folder=self.home, shard="", root="")
 
     def command(self, verb: str, *options: str) -> str:
         """A shell command about this run that can be copied and pasted."""
@@ -74,19 +90,21 @@ class RunLocation(msgspec.Struct, frozen=True):
 
     def _unambiguous_name(self) -> str:
         """The id, or experiment/id if another experiment has a run with the same id."""
-        own = os.path.basename(self.folder)
-        above = os.path.dirname(self.folder)
+        return f"{self.experiment}/{self.run_id}" if self.experiments_with_id() else self.run_id
+
+    def experiments_with_id(self) -> list[str]:
+        """The other experiments of the store that have a run with the same id."""
+        above, own = os.path.split(self.home)
         with contextlib.suppress(OSError):
-            for other in os.listdir(self.store):
-                path = os.path.join(self.store, other)
-                if path != above and os.path.isdir(os.path.join(path, own, "journal")):
-                    return f"{self.experiment}/{self.run_id}"
-        return self.run_id
+            folders = [os.path.join(self.store, name) for name in sorted(os.listdir(self.store))]
+            found = (path for path in folders if path != above and is_folder(journal_folder(os.path.join(path, own))))
+            return [unquote(os.path.basename(path)) for path in found]
+        return []
 
     def size(self) -> int:
         """The size of all files in bytes."""
         total = 0
-        for above, _, names in os.walk(self.folder):
+        for above, _, names in os.walk(self.home):
             for name in names:
                 with contextlib.suppress(OSError):  # sealed or removed in the meantime
                     total += os.lstat(os.path.join(above, name)).st_size

@@ -10,6 +10,8 @@ starts, so they are disabled. Filters cannot be disabled without making unchange
 that defines filters, `git_dirty` is `unknown`.
 """
 
+import contextlib
+import functools
 import importlib.metadata
 import itertools
 import os
@@ -99,13 +101,16 @@ def describe_host() -> dict[str, Any]:
 
 def collect_versions() -> dict[str, str]:
     """Versions of packages, and the git commit of the current folder."""
+    return _package_versions() | describe_commit()
+
+
+@functools.cache
+def _package_versions() -> dict[str, str]:
     versions = {"holdfast": __version__}
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions | describe_commit()
+    return versions
 
 
 def write_spec_file(place: RunLocation, story: Story) -> None:
@@ -277,13 +282,23 @@ def _same(one: Any, other: Any) -> bool:
 def _yaml(spec: dict[str, Any]) -> str:
     """Unescaped Unicode if YAML reads it back unchanged, else ASCII: YAML treats some characters as line breaks."""
     check_stored_spec(spec)
-    body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
-    try:
-        if _same(yaml.safe_load(body), spec):
-            return body
-    except yaml.YAMLError:
-        pass
+    fields = [_field_yaml(name, msgspec.json.encode(value)) for name, value in spec.items()]
+    if fields and None not in fields:
+        return "".join(filter(None, fields))
     return yaml.safe_dump(spec, sort_keys=False, allow_unicode=False, width=100)
+
+
+@functools.lru_cache(maxsize=256)
+def _field_yaml(name: str, value: bytes) -> str | None:
+    """One field with unescaped Unicode; None if YAML would read back something else. Kept, because the shards of a run
+    have the same spec but for one field, and writing YAML is slow.
+    """
+    field = {name: msgspec.json.decode(value)}
+    text: str = yaml.safe_dump(field, sort_keys=False, allow_unicode=True, width=100)
+    with contextlib.suppress(yaml.YAMLError):
+        if _same(yaml.safe_load(text), field):
+            return text
+    return None
 
 
 def _format(value: Any) -> str:

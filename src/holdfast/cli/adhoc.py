@@ -15,9 +15,9 @@ import msgspec
 
 from holdfast.datasets import is_url
 from holdfast.errors import SpecError, UsageError
-from holdfast.plan import expand_benchmarks, find_benchmark, mark_changes
+from holdfast.plan import find_benchmark, resolve_benchmarks
 from holdfast.runs import Given, find_modules_beside
-from holdfast.spec import PROVIDERS, Selection, build_spec, expand_names, fill_environment, select, value_of
+from holdfast.spec import PROVIDERS, Selection, SpecFile, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
 BENCHMARKS = "benchmarks"
@@ -82,11 +82,12 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection, benchmarks
         tasks, experiment = [_task_of_data(options)], EXPERIMENT
     raw = {"experiment": experiment, "models": _models_of(options), "tasks": tasks}
     fill_environment(raw, sets)
-    with naming_options():
+    with naming_options("", benchmarks):
         # no ${VARIABLES}: the shell has expanded those
-        spec = mark_changes(build_spec(expand_benchmarks(raw), "", sets, None))
+        spec = resolve_benchmarks(SpecFile("", raw), sets, None).spec
         find_modules_beside("", spec)
-    return Given(select(spec, part))
+    named = any(each.partition("=")[0] == "experiment" for each in sets)
+    return Given(select(spec, part), names_experiment=named)
 
 
 def _task_of_data(options: AdHoc) -> dict[str, Any]:
@@ -122,17 +123,27 @@ def _models_of(options: AdHoc) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def naming_options(where: str = "") -> Iterator[None]:
-    """Name the option in a SpecError, not the place in a generated spec. `where`: the spec file, if there is one."""
+def naming_options(where: str = "", benchmarks: Sequence[str] = ()) -> Iterator[None]:
+    """Name the option or the benchmark in a SpecError, not the place in a generated spec. `where`: the spec file, if
+    there is one. `benchmarks`: the names of the tasks, if they are benchmarks.
+    """
     try:
         yield
     except SpecError as error:
         if where:
             raise
+        places = [(rf"tasks\[{index}\](?:\.|: )", f"{name}: ") for index, name in enumerate(benchmarks)]
+        places += [(f"{place}(?=[:.])", option) for place, option in _OPTIONS]
         text = str(error).removeprefix(": ")
-        for place, option in _OPTIONS:
-            text = re.sub(f"^{place}(?=[:.])", option, text, flags=re.MULTILINE)
+        for place, named in places:
+            text = re.sub(f"^{place}", named, text, flags=re.MULTILINE)
         raise SpecError(text) from error
+
+
+def benchmarks_of(given: Given) -> list[str]:
+    """The tasks of a run of benchmarks by their names; none for other runs."""
+    is_run_of_benchmarks = not given.where and all(task.benchmark is not None for task in given.spec.tasks)
+    return [task.name for task in given.spec.tasks] if is_run_of_benchmarks else []
 
 
 def _model_advice(text: str) -> str:

@@ -10,11 +10,11 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 _OTHER_NAMES = {
     "ls": "list runs",
@@ -194,6 +194,17 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
 ]
+SampleIds = Annotated[
+    list[str] | None, typer.Option("--sample", metavar="ID", help="Only the sample with this id. Repeatable.")
+]
+TaskNames = Annotated[
+    list[str] | None, typer.Option("--task", metavar="NAME", help="Only the task with this name. Repeatable.")
+]
+OneShard = Annotated[str, typer.Option("--shard", metavar="I/N", help="Work on one of N parts of the run. Needs --id.")]
+Shards = Annotated[
+    int | None, typer.Option("--shards", min=1, metavar="N", help="Work on free parts of N, one by one. Needs --id.")
+]
+ThisHost = Annotated[bool, typer.Option("--this-host", help="With --shards: all workers run on this machine.")]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -214,6 +225,43 @@ IncludeRestricted = Annotated[
 ]
 AllColumns = Annotated[bool, typer.Option("--all", help="Show all columns of the table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NewRunId = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="The run's id. If the run exists, continue it. With several specs: ID-NAME, NAME of the file."
+    ),
+]
+ModelsToRun = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Only this model; without a spec, or for a benchmark: PROVIDER/MODEL. Repeatable."
+    ),
+]
+Executor = Annotated[str, typer.Option(metavar="ray", help="With --shards: start the workers on a Ray cluster.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="With --executor: how many workers. Default: all that fit.")
+]
+RayAddress = Annotated[
+    str,
+    typer.Option(help="With --executor: the Ray cluster, or auto. Default: RAY_ADDRESS, else a Ray on this machine."),
+]
+
+
+def rebuild_arguments(context: typer.Context, without: Collection[str]) -> tuple[str, ...]:
+    """The command line of a command, without some of its options: for other processes that do the same."""
+    arguments: list[str] = [context.info_name or ""]
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in without or value is None or value == parameter.default or value in ((), []):
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(parameter, TyperArgument):
+                arguments.append(str(each))
+            elif isinstance(each, bool):
+                arguments += parameter.opts[:1] if each else parameter.secondary_opts[:1]
+            else:
+                arguments.append(f"{parameter.opts[0]}={each}")
+    return tuple(arguments)
 
 
 def warn_of_refused_variables() -> None:

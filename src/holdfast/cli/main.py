@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Scores": (scores.score, scores.leaderboard, scores.gate, scores.cost),
     "Data in and out": (data.benchmarks, data.export, data.init, data.info, data.schema, data.check),
     "Keep safe": (safety.recover, safety.verify, safety.doctor, safety.gc, safety.tag, safety.note),
-    "Elsewhere": (elsewhere.replay, elsewhere.demo),
+    "Elsewhere": (elsewhere.launch, elsewhere.merge, elsewhere.replay, elsewhere.demo),
 }
 """Every command, by the group that `--help` lists it in. Its summary is the first sentence of its docstring."""
 

@@ -17,6 +17,7 @@ from holdfast.printable import CleanStream, clean, one_line, terminal_size, wrap
 
 if TYPE_CHECKING:
     from holdfast.runs import WaitingJob
+    from holdfast.solve import ScoredContinuation
 
 
 class CleanConsole(Console):
@@ -62,6 +63,18 @@ def terminal_width() -> int:
 
 def warn(line: str) -> None:
     write_message(f"warning: {hanging(line)}")
+
+
+def continuation_lines(scored: "Iterable[ScoredContinuation]") -> Iterator[str]:
+    """What a solver scores, as lines: a context once for all choices that share it, then their continuations, quoted
+    because spaces count.
+    """
+    context = None
+    for each in scored:
+        if each.context != context:
+            context = each.context
+            yield from clean(hanging(f"context: {context}")).splitlines()
+        yield f"continuation {each.label}: {msgspec.json.encode(each.continuation).decode()}"
 
 
 def write_message(text: str) -> None:

@@ -25,7 +25,7 @@ from holdfast.runs import RunLocation
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Progress
-    from holdfast.runs import LiveDisplay
+    from holdfast.runs import LiveDisplay, PlainDisplay, Supervisor
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -131,20 +131,50 @@ _FILE_SECONDS = 1.0
 
 async def watch(engine: "Engine", place: RunLocation) -> None:
     """Show the progress of a run until cancelled, then its last state; and write it to the progress file."""
-    from holdfast.runs import PlainDisplay, watch_progress  # late: this imports the engine
+    from holdfast.runs import watch_progress  # late: this imports the engine
 
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
     progress = engine.progress
     if progress.before:
         sys.stderr.write(f"{describe_start(progress)}\n")
-    display = _live_display() if is_watched() else PlainDisplay(_print_line, always=True)
+    display = run_display()
     writer = asyncio.ensure_future(_keep_file(engine, place)) if engine.spec.progress_file else None
     try:
         await watch_progress(engine, display)
     finally:
         if writer is not None:
             writer.cancel()
-            write_progress(_encode(engine, place), engine.spec.progress_file)
+            write_progress(_encode(engine.progress_by_model(), place), engine.spec.progress_file)
+
+
+async def report_to(supervisor: "Supervisor", engine: "Engine", place: RunLocation) -> None:
+    """Send the progress of a worker to the driver of a sharded run until cancelled, then its last state."""
+    try:
+        while True:
+            # Encoded here and sent from a thread: the driver may be slow to read.
+            await asyncio.to_thread(supervisor.send, supervisor.encode(place, engine.progress_by_model()))
+            await asyncio.sleep(_FILE_SECONDS)
+    finally:
+        supervisor.send(supervisor.encode(place, engine.progress_by_model()))
+
+
+class WorkersDisplay:
+    """The progress of all workers of a sharded run, in the process that placed them."""
+
+    def __init__(self, place: RunLocation, path: str) -> None:
+        """`path`: of the progress file; empty: none."""
+        self._place = place
+        self._path = path
+        self._display: LiveDisplay | PlainDisplay = run_display()
+        self._shown_at = -_FILE_SECONDS
+        sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
+
+    def show(self, progress: "Progress", *, ended: bool = False) -> None:
+        now = time.monotonic()
+        self._display.show(progress, ended=ended)
+        if self._path and (ended or now - self._shown_at >= _FILE_SECONDS):
+            self._shown_at = now
+            write_progress(_encode(progress, self._place), self._path)
 
 
 def describe_start(progress: "Progress") -> str:
@@ -155,8 +185,12 @@ def describe_start(progress: "Progress") -> str:
     return f"continuing: {saved} of {progress.planned} answers are saved{kept}, {left} to do"
 
 
-def _live_display() -> "LiveDisplay":
-    from holdfast.runs import LiveDisplay
+def run_display() -> "LiveDisplay | PlainDisplay":
+    """Live lines where a person watches, else plain lines."""
+    from holdfast.runs import LiveDisplay, PlainDisplay  # late: this imports the engine
+
+    if not is_watched():
+        return PlainDisplay(_print_line, always=True)
 
     def write(lines: Lines) -> None:
         write_live_lines(lines, terminal_width(), color=uses_color())
@@ -172,13 +206,13 @@ def _print_line(line: str) -> None:
 async def _keep_file(engine: "Engine", place: RunLocation) -> None:
     while True:
         await asyncio.sleep(_FILE_SECONDS)
-        await asyncio.to_thread(write_progress, _encode(engine, place), engine.spec.progress_file)
+        await asyncio.to_thread(write_progress, _encode(engine.progress_by_model(), place), engine.spec.progress_file)
 
 
-def _encode(engine: "Engine", place: RunLocation) -> bytes:
+def _encode(progress: "Progress", place: RunLocation) -> bytes:
     """Here, not in the thread that writes it: the engine changes it at any time."""
     about = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time()}
-    return msgspec.json.encode({**about, **msgspec.to_builtins(engine.progress_by_model())})
+    return msgspec.json.encode({**about, **msgspec.to_builtins(progress)})
 
 
 def write_progress(data: bytes, path: str) -> None:

@@ -4,6 +4,9 @@ The first Ctrl-C or SIGTERM waits for requests in flight, for at most the spec's
 Both save and print how to continue. The third ends the process; so does the second if the event loop does not handle it
 within 3 seconds, because user code blocks it. Every acknowledged record is kept in any case.
 
+HOLDFAST_SIGNAL_GAP: signals that arrive within so many seconds after the first count as one. Job files set it where a
+scheduler may signal the process, and its shell forwards the same signal.
+
 A process may execute several runs, one after the other. Between them, a signal raises KeyboardInterrupt.
 """
 
@@ -13,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TypeVar
@@ -25,6 +29,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BLOCKED_SECONDS = 3.0
 """An event loop that has not handled a signal for so long is blocked."""
 _EXIT = 130
+_GAP = "HOLDFAST_SIGNAL_GAP"
 
 T = TypeVar("T")
 StuckLoops = list[asyncio.Runner]
@@ -41,6 +46,8 @@ class Stopper:
         self._place: RunLocation | None = None
         self.received = 0
         self._handled = threading.Event()
+        self._gap_seconds = _read_gap()
+        self._first_at = 0.0
         for number in _SIGNALS:
             signal.signal(number, self._receive)
 
@@ -50,6 +57,10 @@ class Stopper:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. It arrives between any two lines of the main thread: only the loop may touch the engine."""
+        now = time.monotonic()
+        if self.received and now - self._first_at < self._gap_seconds:
+            return
+        self._first_at = self._first_at or now
         self.received += 1
         if self.received > 2:
             self._end_process("ended at the third signal")
@@ -84,6 +95,13 @@ class Stopper:
         more = f" Continue with: {self._place.command('resume')}" if self._place is not None else ""
         os.write(2, clean(f"\n{why}; everything acknowledged is kept.{more}\n").encode(errors="backslashreplace"))
         os._exit(_EXIT)
+
+
+def _read_gap() -> float:
+    try:
+        return float(os.environ.get(_GAP, "0"))
+    except ValueError:
+        return 0.0
 
 
 def run_stoppable(

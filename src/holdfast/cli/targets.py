@@ -6,7 +6,11 @@ import sys
 from holdfast.cli.progress import spinner
 from holdfast.errors import Problems, SpecError, UsageError
 from holdfast.journal import is_url
+from holdfast.plan import all_benchmarks, find_benchmark_doubts
 from holdfast.runs import Given, Overrides, Run, default_store, load_given
+from holdfast.sandbox.box import sandbox_doubts
+from holdfast.solve import sandboxes_of
+from holdfast.spec import Spec, find_warnings
 
 _DATA = (".jsonl", ".ndjson", ".csv", ".tsv")
 
@@ -29,15 +33,33 @@ def run_to_show(name: str, store: str | None) -> Run:
         return Run.find(where, name, spin.update)
 
 
+def find_doubts(spec: Spec) -> list[str]:
+    """Warnings about a valid spec that probably contains a mistake, or that this machine cannot confine."""
+    return [*find_warnings(spec, os.environ), *find_benchmark_doubts(spec), *sandbox_doubts(sandboxes_of(spec))]
+
+
 def load_named(path: str, overrides: Overrides, problems: Problems | None = None, *, is_only: bool) -> Given:
     """Load a spec. If it is not the only one, every error names it, also that of an option such as `--task`.
     `problems`: receives errors that leave a spec to check further.
     """
     if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
         raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
+    if not os.path.exists(path):
+        _explain_benchmark(path)
     try:
         return load_given(path, overrides, problems)
     except SpecError as error:
         if is_only or str(error).startswith(path):
             raise
         raise SpecError(f"{path}: {error}") from error
+
+
+def _explain_benchmark(path: str) -> None:
+    """UsageError if a file that does not exist has the name of a benchmark."""
+    if path in all_benchmarks():
+        checked, shown = f"holdfast benchmarks check {path}", f"holdfast run {path} --model MODEL --dry-run"
+        raise UsageError(f"{path} is a benchmark; to check it: {checked}; to see its requests: {shown}")
+    name = os.path.splitext(path)[0]
+    if name in all_benchmarks():
+        copied = f"holdfast init --benchmark {name}"
+        raise UsageError(f"{path}: no such file; to run the benchmark, write {name}; for an editable copy: {copied}")

@@ -31,13 +31,8 @@ def start_server_process(behaviour: Behaviour | None = None, port: int = 0) -> "
     if chosen.reply is not None:
         raise ServerStartError("a reply function cannot be sent to another process: use ModelServer instead")
     settings = {name: getattr(chosen, name) for name in chosen.__struct_fields__ if name != "reply"}
-    command = [sys.executable, "-m", "holdfast.testing", "--port", str(port), "--while-stdin-is-open"]
-    process = subprocess.Popen(
-        [*command, "--behaviour", msgspec.json.encode(settings).decode()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    encoded = msgspec.json.encode(settings).decode()
+    process = _start(["--port", str(port), "--while-stdin-is-open", "--behaviour", encoded])
     assert process.stdout is not None
     base_url = process.stdout.readline().strip()
     server = ServerProcess(process, base_url)
@@ -45,6 +40,12 @@ def start_server_process(behaviour: Behaviour | None = None, port: int = 0) -> "
         server.close()
         raise ServerStartError(f"the test server could not start on port {port}: see its message on standard error")
     return server
+
+
+def _start(arguments: list[str]) -> "subprocess.Popen[str]":
+    """Our own end-to-end tests replace it: a fork starts ten times as fast."""
+    command = [sys.executable, "-m", "holdfast.testing", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 class ServerProcess:

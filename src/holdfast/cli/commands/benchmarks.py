@@ -1,5 +1,6 @@
 """`benchmarks`: the list of benchmarks, the card of one, and a check of cards against their data."""
 
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,25 +9,28 @@ import msgspec
 import xxhash
 import yaml
 
-from holdfast.cli.output import print_json, print_line, print_sentence, print_table, warn
+from holdfast.cli.output import continuation_lines, print_json, print_line, print_sentence, print_table, warn
 from holdfast.cli.progress import spinner
+from holdfast.cli.targets import find_doubts
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.plan import (
     JUDGE,
     Benchmark,
     all_benchmarks,
     broken_packages,
-    expand_benchmarks,
     find_benchmark,
     pin_revisions,
     prepare,
+    resolve_benchmarks,
     source_of,
     task_fields,
 )
+from holdfast.records import Message
 from holdfast.report import Grid
 from holdfast.runs import find_modules_beside
 from holdfast.score import resolve
-from holdfast.spec import Spec, build_spec
+from holdfast.solve import ScoredContinuation
+from holdfast.spec import Spec, SpecFile
 
 _CARD = (
     ("source", "source"),
@@ -35,6 +39,10 @@ _CARD = (
     ("comparable", "comparable with"),
     ("differs", "differs"),
 )
+
+
+_HUB_PACKAGES = ("huggingface_hub", "pyarrow")
+"""Most data sets of the Hub are Parquet files."""
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -71,9 +79,9 @@ def print_benchmarks(as_json: bool) -> None:
 def print_benchmark(name: str, as_json: bool) -> None:
     """Print the card of a benchmark, the prompt of its first sample, and its task as YAML."""
     benchmark = find_benchmark(name)
-    prompt, problem = _first_prompt(benchmark)
+    first = _first_sample(benchmark)
     if as_json:
-        print_json({**_as_json(benchmark), "task": _copied_task(benchmark), "prompt": prompt, "problem": problem})
+        print_json({**_as_json(benchmark), "task": _copied_task(benchmark), **msgspec.structs.asdict(first)})
         return
     print_line(f"{benchmark.name}  version {benchmark.version}")
     print_sentence(benchmark.title)
@@ -81,8 +89,11 @@ def print_benchmark(name: str, as_json: bool) -> None:
     for label, text in _card_lines(benchmark):
         print_sentence(f"{label}: {text}")
     print_line("")
-    print_line("The first sample is asked:" if prompt else f"The prompt (no sample: {problem}):")
-    for message in prompt or [{"role": "user", "content": benchmark.task.get("prompt", "")}]:
+    print_line(f"The prompt (no sample: {first.problem}):" if first.problem else "The first sample is asked:")
+    for line in continuation_lines(first.continuations):
+        print_line(f"  {line}")
+    template: Message = {"role": "user", "content": benchmark.task.get("prompt", "")}
+    for message in () if first.continuations else first.prompt or [template]:
         print_line(f"  {message['role']}:")
         for line in str(message["content"]).splitlines():
             print_line(f"    {line}")
@@ -109,7 +120,8 @@ def check_benchmarks(name: str | None, online: bool, as_json: bool) -> int:
         for note in checked.notes if name or online else ():
             print_sentence(f"  {note}")
     if not online and not as_json:
-        sys.stderr.write("the data was not compared; that needs the network: holdfast benchmarks check --online\n")
+        again = " ".join(filter(None, ("holdfast benchmarks check", name, "--online")))
+        sys.stderr.write(f"the data was not compared; that needs the network: {again}\n")
     return 2 if any(checked.problems for checked in found) else 0
 
 
@@ -135,10 +147,11 @@ def spec_yaml(benchmark: Benchmark) -> str:
 
 
 def _copied_task(benchmark: Benchmark) -> dict[str, Any]:
-    fields = task_fields(benchmark, {})
-    del fields["benchmark"]  # a copy that is changed is no longer the benchmark
-    fields["name"] = benchmark.name.replace(":", "-")
-    return fields
+    """The task, marked as a copy: once it is changed, it is no longer the benchmark."""
+    fields = task_fields(benchmark, {"name": benchmark.name.replace(":", "-")})
+    origin = fields.pop("benchmark")  # without the card's result and number of samples: the copy may have others
+    copy = {"name": origin["name"], "version": origin["version"], "copy": True}
+    return {"name": fields.pop("name"), "benchmark": copy, **fields}
 
 
 def _as_json(benchmark: Benchmark) -> dict[str, Any]:
@@ -184,32 +197,45 @@ def _spec_of(benchmark: Benchmark) -> Spec:
     """A spec with only this benchmark."""
     roles = {"judge": {"provider": "mock"}}
     raw = {"models": [{"name": "mock", "provider": "mock"}], "roles": roles, "tasks": [benchmark.name], "limit": 1}
-    return build_spec(expand_benchmarks(raw))
+    return resolve_benchmarks(SpecFile("", raw)).spec
 
 
-def _first_prompt(benchmark: Benchmark) -> tuple[list[dict[str, Any]], str]:
-    """The messages of the first sample; if its data cannot be read, none and the reason."""
+class _FirstSample(msgspec.Struct, frozen=True):
+    """How the first sample is asked; if its data cannot be read, the problem."""
+
+    prompt: list[Message]
+    continuations: list[ScoredContinuation] = []
+    problem: str = ""
+
+
+def _first_sample(benchmark: Benchmark) -> _FirstSample:
     try:
         with spinner("reading the first sample"):
             spec = pin_revisions(_spec_of(benchmark), None)
             (work,) = prepare(spec, {}, {}).values()
-            return work.renderer.messages(next(work.samples(spec))), ""
+            sample = next(work.samples(spec))
+            messages = work.renderer.messages(sample)
+            return _FirstSample(messages, work.solver.continuations(sample, messages))
     except HoldfastError as error:
-        return [], str(error)
+        return _FirstSample([], problem=str(error))
 
 
 def _check_card(benchmark: Benchmark) -> tuple[list[str], list[str]]:
     """Problems and notes that need no data."""
-    problems = []
+    problems, notes = [], [f"unverified: {doubt}" for doubt in _doubts(benchmark)]
+    if benchmark.task["dataset"].get("hub"):
+        missing = [name for name in _HUB_PACKAGES if importlib.util.find_spec(name) is None]
+        problems += [f"its data needs {' and '.join(missing)}: pip install 'holdfast[hub,parquet]'"] if missing else []
     try:
         spec = _spec_of(benchmark)
         find_modules_beside("", spec)
+        notes += find_doubts(spec)
         names = [resolve(entry, "scorers").name for entry in spec.tasks[0].scorers]
         if benchmark.metric not in names:
             problems.append(f"its result {benchmark.metric!r} is none of its scorers ({', '.join(names)})")
     except HoldfastError as error:
         problems.append(str(error))
-    return problems, [f"unverified: {doubt}" for doubt in _doubts(benchmark)]
+    return problems, notes
 
 
 def _check_data(benchmark: Benchmark) -> tuple[list[str], list[str]]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.adhoc import naming_options
+from holdfast.cli.adhoc import benchmarks_of, naming_options
 from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.errors import explain
-from holdfast.cli.output import hanging, print_json, print_line, warn, write_message
-from holdfast.cli.targets import load_named
+from holdfast.cli.output import continuation_lines, hanging, print_json, print_line, warn, write_message
+from holdfast.cli.targets import find_doubts, load_named
 from holdfast.engine import output_limit
 from holdfast.errors import HoldfastError, Problems, SpecError, UsageError
 from holdfast.journal import blob_size, open_objects
@@ -35,10 +35,9 @@ from holdfast.runs import (
 )
 from holdfast.runs import check as check_given
 from holdfast.runs.estimate import Estimate, estimate, read_prompts
-from holdfast.sandbox.box import sandbox_doubts
 from holdfast.score import scale_hints, threshold_hints
-from holdfast.solve import sandboxes_of
-from holdfast.spec import KeptCombinations, Spec, find_warnings, missing_keys
+from holdfast.solve import ScoredContinuation
+from holdfast.spec import KeptCombinations, Spec, missing_keys
 
 _SAMPLES_SHOWN = 3
 _MESSAGES_MAX = 50
@@ -90,8 +89,7 @@ def _check_spec(path: str, overrides: Overrides, servers: bool, *, is_only: bool
         raise SpecError("\n".join((str(refusal), *keys))) from refusal
     replies = asyncio.run(check_servers(spec)) if servers else []
     warnings = [
-        *find_warnings(spec, os.environ),
-        *sandbox_doubts(sandboxes_of(spec)),
+        *find_doubts(spec),
         *(each.doubt for each in replies if each.doubt),
     ]
     hints = scale_hints(each for every in prepared.scorers.values() for each in every)
@@ -149,6 +147,8 @@ class CellPreview(msgspec.Struct, frozen=True):
     """If every answer were as long as `max_tokens` allows; None if nothing limits it, or there is no price."""
     files: int = 0
     """In the first messages; no estimate includes their cost."""
+    continuations: Mapping[str, Sequence[ScoredContinuation]] = {}
+    """By sample, what is scored instead of generated: for solvers that rank choices by their likelihood."""
 
 
 class SpecPreview(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,7 +165,7 @@ def print_dry_runs(specs: Sequence[Given], as_json: bool) -> int:
     several = len(specs) > 1
     found = []
     for given in specs:
-        with naming_options(given.where):
+        with naming_options(given.where, benchmarks_of(given)):
             prepared, planned = check_given(given)
         cells = [cell for name, work in prepared.works.items() for cell in _preview_cells(name, work, prepared.spec)]
         guess = estimate(prepared.spec, prepared.works, {})
@@ -188,7 +188,10 @@ def _print_preview(preview: SpecPreview, works: Mapping[str, PreparedTask]) -> N
         size_of = works[cell.task].file_size
         for sample, messages in cell.first.items():
             print_line(f"  {sample}")
-            for message in messages:
+            scored = cell.continuations.get(sample, ())
+            for line in continuation_lines(scored):
+                print_line(f"    {line}")
+            for message in () if scored else messages:
                 text = f"{message.get('role')}: {content_text(message.get('content'), size_of)}"
                 for line in lines_of(hanging(text)):
                     print_line(f"    {line}")
@@ -215,9 +218,10 @@ def _preview_cells(name: str, work: PreparedTask, spec: Spec) -> Iterator[CellPr
             tokens,
             model.params,
             prompts.first,
-            model.dollars(Usage(tokens, requests=keys)),
+            model.dollars(Usage(tokens, requests=prompts.requests * repeats)),
             None if most is None else model.dollars(Usage(0, keys * most)),
             prompts.files * repeats,
+            prompts.continuations,
         )
 
 

@@ -8,7 +8,9 @@ from holdfast.runs import Run, RunLocation, add_note, cancel, change_tags, defau
 
 def cancel_run(name: str, store: str | None) -> int:
     place = _find_live(name, store)
-    cancel(place)
+    said = cancel(place)
+    if said:
+        print_line(said)
     print_line(f"{place.run_id} is stopping; its answers are kept. Continue with: {place.command('resume')}")
     with Run(place) as run:
         jobs = run.jobs()
@@ -21,7 +23,9 @@ def tune_run(name: str, sets: list[str], store: str | None) -> int:
     if not sets:
         raise UsageError("--set is missing: name what to change, for example --set concurrency.samples=8")
     place = _find_live(name, store)
-    tune(place, sets)
+    said = tune(place, sets)
+    if said:
+        print_line(said)
     print_line(f"{place.run_id}: {', '.join(sets)}")
     return 0
 

@@ -380,6 +380,8 @@ _COMMAND_EXAMPLES = {
     "gate": "RUN --at-least 0.8",
     "cost": "RUN",
     "gc": "--older-than 30d",
+    "launch": "local SPEC --id NEW --workers 2",
+    "merge": "RUN OTHER --id NEW",
 }
 """Commands that need more than their required arguments."""
 

@@ -59,25 +59,23 @@ def write_benchmark(folder: str, name: str) -> None:
     from holdfast.cli.commands.benchmarks import spec_yaml
 
     file = f"{name.replace(':', '-')}.yaml"
-    _write_files(folder, {file: spec_yaml(find_benchmark(name))})
+    _write_files(folder, {file: spec_yaml(find_benchmark(name))}, f" --benchmark {name}")
     print_line(f"Next: holdfast run {os.path.join(folder, file)} --limit 5")
 
 
-def _write_files(folder: str, files: Mapping[str, str]) -> None:
+def _write_files(folder: str, files: Mapping[str, str], options: str = "") -> None:
+    """`options`: those of the command, for the one that errors suggest."""
+    other = f"choose another folder: holdfast init FOLDER{options}"
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
-            raise UsageError(
-                f"{os.path.join(folder, name)} exists already; choose another folder: holdfast init FOLDER"
-            )
+            raise UsageError(f"{os.path.join(folder, name)} exists already; {other}")
     for name, text in files.items():
         try:
             os.makedirs(folder, exist_ok=True)
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise error_of_path(
-                error, f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER"
-            ) from error
+            raise error_of_path(error, f"{folder}: {error.strerror}; {other}") from error
         print_line(f"wrote {os.path.join(folder, name)}")
 
 

@@ -1,5 +1,5 @@
-"""`verify`, `doctor`, `recover` and `gc`: check the bytes of a run, find problems in a store, restore a run from its
-mirror or from a copy of its folder, remove old runs.
+"""`verify`, `doctor`, `recover`, `merge` and `gc`: check the bytes of a run, find problems in a store, restore a run
+from its mirror or from a copy of its folder, join runs, remove old ones.
 """
 
 import os
@@ -27,6 +27,7 @@ from holdfast.runs import (
     finish_removals,
     folders_in,
     list_recoverable,
+    merge,
     name_option,
     read_policies,
     recover,
@@ -276,3 +277,22 @@ def recover_run(where: str, options: RecoveryOptions, as_json: bool) -> int:
     if left or found.lost:
         print_line(f"  continue it: {found.place.command('resume')}")
     return code
+
+
+def merge_runs(names: list[str], run_id: str, store: str | None) -> int:
+    where = store or default_store()
+    if len(names) < 2:
+        raise UsageError("name at least two runs: holdfast merge A B --id X")
+    places = [find_run(where, name) for name in names]
+    done = merge(places, run_id, where)
+    left = done.planned - done.finished - done.failed
+    counts = f"{done.finished} finished, {done.failed} failed, {left} unfinished"
+    print_line(f"{run_id}: {counts} of {counted(done.planned, 'sample')}, merged from {counted(len(places), 'run')}.")
+    if done.conflicts:
+        print_line(
+            f"{counted(done.conflicts, 'answer')} to a sample that an earlier run had answered: the first answer "
+            "counts, the costs of both do."
+        )
+    if left:
+        print_line(f"Answer the rest with: {done.place.command('resume')}")
+    return 0

@@ -20,16 +20,17 @@ from functools import partial
 
 import msgspec
 
-from holdfast.cli.adhoc import AdHoc, build_given, naming_options
+from holdfast.cli.adhoc import AdHoc, benchmarks_of, build_given, naming_options
 from holdfast.cli.errors import explain, explain_os_error, set_options, suggesting_commands
 from holdfast.cli.output import hanging, jobs_line, print_line, print_table, warn, write_message
-from holdfast.cli.progress import spinner, watch
+from holdfast.cli.progress import report_to, spinner, watch
 from holdfast.cli.signals import Stopper, StuckLoops, exit_if_stuck, release_signals, run_stoppable
-from holdfast.cli.targets import load_named
+from holdfast.cli.targets import find_doubts, load_named
 from holdfast.engine import Engine
 from holdfast.errors import DamagedError, DamageWarning, HoldfastError, UsageError
 from holdfast.journal import is_url
 from holdfast.plan import is_benchmark_name
+from holdfast.records import SHARDS_MAX, Shard, parse_shard
 from holdfast.report import RunReport, counted, money, report_table, short
 from holdfast.runs import (
     Forecast,
@@ -41,11 +42,14 @@ from holdfast.runs import (
     Run,
     RunLocation,
     RunOutcome,
+    ShardChoice,
+    Supervisor,
     check_mirror,
     check_startable,
     default_store,
     execute,
     extend,
+    find_supervisor,
     is_made_fork,
     is_too_many,
     left_without_failures,
@@ -58,9 +62,7 @@ from holdfast.runs import (
     stored_spec,
     suggest_resume_command,
 )
-from holdfast.sandbox.box import sandbox_doubts
-from holdfast.solve import sandboxes_of
-from holdfast.spec import Spec, find_differences, find_warnings, refused_changes
+from holdfast.spec import Spec, find_differences, refused_changes
 
 _RUNS_LOOKED_AT = 20
 _REPORTED_ELSEWHERE = (
@@ -80,22 +82,49 @@ Work = Callable[[Given, Observe], Awaitable[RunOutcome]]
 """Starts, resumes or extends a run."""
 
 
+def parse_part(shard: str, shards: int | None, this_host: bool, run_id: str | None, specs: int) -> ShardChoice | None:
+    """What --shard and --shards say; None if neither is given. UsageError if they do not fit."""
+    if not shard and shards is None:
+        if this_host:
+            raise UsageError("--this-host goes with --shards")
+        return None
+    option = "--shard" if shard else "--shards"
+    if shard and shards is not None:
+        raise UsageError("--shard and --shards cannot be combined: one part, or all that are free")
+    if run_id is None:
+        raise UsageError(f"{option} needs --id: all workers of a run have the same id")
+    if specs > 1:
+        raise UsageError(f"{option} needs a single spec; put the benchmarks or specs into `tasks` of one")
+    try:
+        found = parse_shard(shard) if shard else Shard(0, shards or 1)
+    except ValueError as error:
+        raise UsageError(f"--shard {error}") from error
+    if found.count > SHARDS_MAX:
+        raise UsageError(f"--shards {found.count}: at most {SHARDS_MAX:,} are possible")
+    return ShardChoice(found.count, found.number, this_host)
+
+
 def run_spec(
-    given: Given, run_id: str | None, store: str | None, overrides: Overrides, stuck: StuckLoops | None = None
+    given: Given,
+    run_id: str | None,
+    store: str | None,
+    overrides: Overrides,
+    stuck: StuckLoops | None = None,
+    part: ShardChoice | None = None,
 ) -> int:
     """Start a run, or continue the one with this id; then suggest the next command. `stuck`: as in `run_stoppable`."""
     where = store or default_store()
     if run_id is None:
         _suggest_resume(given.spec, where)
     place = new_run_location(given, where, run_id)
-    with naming_options(given.where):
-        code = _execute(given, place, overrides, stuck=stuck)
+    with naming_options(given.where, benchmarks_of(given)):
+        code = _execute(given, place, overrides, stuck=stuck, part=part)
     if code in (0, 1):
-        _suggest_extend(given, place, overrides)
+        suggest_extend(given, place, overrides)
     return code
 
 
-def _suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> None:
+def suggest_extend(given: Given, place: RunLocation, overrides: Overrides) -> None:
     """Print the command that adds the rest of the spec to a run of a part. Not for a run that was stopped: its next
     command is `resume`, which was printed already.
     """
@@ -208,7 +237,7 @@ def resolve_specs(paths: Sequence[str], options: AdHoc, overrides: Overrides) ->
         )
     specs = specs or [build_given(options, overrides.sets, overrides.selection, benchmarks)]
     for given in specs:
-        for doubt in (*find_warnings(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
+        for doubt in find_doubts(given.spec):
             warn(given.explain(doubt))
     return specs
 
@@ -219,31 +248,35 @@ def _execute(
     overrides: Overrides,
     retry: Retry | None = None,
     stuck: StuckLoops | None = None,
+    part: ShardChoice | None = None,
 ) -> int:
     if not given.spec.record_data:
         write_message(f"record_data is off: {_WITHOUT_DATA}")
     with suggesting_commands(place, given, overrides.sets, overrides.selection):
-        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()), stuck)
+        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry(), part), stuck)
 
 
 def _run(given: Given, work: Work, stuck: StuckLoops | None = None) -> int:
     logger, handler = logging.getLogger("holdfast"), _WarningHandler(logging.WARNING)
     logger.addHandler(handler)
+    supervisor = find_supervisor(given.spec.grace_seconds)
+    finish = print_outcome if supervisor is None else _finish_worker
     try:
         too_early = "interrupted before any request was sent"
-        return run_stoppable(partial(_execute_watched, given, work), _print_outcome, too_early, stuck)
+        return run_stoppable(partial(_execute_watched, given, work, supervisor), finish, too_early, stuck)
     finally:
         logger.removeHandler(handler)
 
 
-async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> RunOutcome:
+async def _execute_watched(given: Given, work: Work, supervisor: Supervisor | None, stopper: Stopper) -> RunOutcome:
     """Show how many rows were read until the engine starts. Planning reads them several times, so there is no total."""
     rows = itertools.count(1)
 
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
         planning.end()
-        await watch(engine, place)  # until the engine ends and cancels it
+        # Until the engine ends and cancels it.
+        await (watch(engine, place) if supervisor is None else report_to(supervisor, engine, place))
 
     with spinner("reading the data and planning, rows read:") as planning:
         counted = msgspec.structs.replace(given, counted=lambda: planning.update(next(rows)))
@@ -260,7 +293,16 @@ class _WarningHandler(logging.Handler):
             write_message(f"{lead}{hanging(record.getMessage().removeprefix(f'{event}: '))}")
 
 
-def _print_outcome(ended: RunOutcome) -> int:
+def _finish_worker(ended: RunOutcome) -> int:
+    """Print only why a worker of a driver stopped: the driver reads all shards once and prints the report."""
+    if ended.budget:
+        write_message(f"stopped at a budget: {ended.budget}")
+    for reason in ended.stopped:
+        write_message(reason)
+    return ended.exit_code()
+
+
+def print_outcome(ended: RunOutcome) -> int:
     """Print the report, or why the run stopped and how to continue it; return the exit code."""
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"

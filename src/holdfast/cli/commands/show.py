@@ -30,6 +30,7 @@ from holdfast.journal import blob_size, is_url
 from holdfast.report import (
     ExportLine,
     Grid,
+    PaidTwice,
     anomaly_lines,
     cost_sentences,
     counted,
@@ -63,6 +64,7 @@ from holdfast.runs import (
     RunFilter,
     RunLocation,
     RunSummary,
+    count_shards,
     default_store,
     lines_to_export,
     select_runs,
@@ -94,12 +96,13 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     counts = f"{steps['live']} recorded over all sessions, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     print_sentence(f"steps: {counts}; {tokens(summary.usage)}")
     saved = summary.cost.saved_dollars
-    for line in (*cost_sentences(summary.cost), *([f"replay saved {dollars(saved)}"] if saved else ())):
+    replayed = [f"replay saved {dollars(saved)}"] if saved else []
+    for line in (*cost_sentences(summary.cost), *replayed, *_paid_twice_lines(summary.paid_twice)):
         print_sentence(line)
     print_sentence(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
         print_sentence(_mirror_line(summary.mirror, summary.status))
-    for line in (*_lineage(summary), *_in_flight(place), *_score_lines(summary)):
+    for line in (*_shard_lines(summary), *_lineage(summary), *_in_flight(place), *_score_lines(summary)):
         print_sentence(line)
     cells = report.cells
     damage = [f"anomaly: {each.kind} in segment {each.segment}" for each in summary.anomalies]
@@ -113,6 +116,12 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_sentence(line)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         print_sentence(f"Continue with: {again}")
+
+
+def _paid_twice_lines(paid: PaidTwice) -> Iterator[str]:
+    if paid.answers:
+        amount = "" if paid.dollars is None else f" ({dollars(paid.dollars)})"
+        yield f"paid twice: {counted(paid.answers, 'answer')}{amount}"
 
 
 def _score_lines(summary: RunSummary) -> Iterator[str]:
@@ -213,6 +222,19 @@ def _in_flight(place: RunLocation) -> Iterator[str]:
         late = ", overdue" if each.overdue else ""
         yield f"in flight: {each.key or 'the event loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
         yield from (f"    {frame}" for frame in each.stack)
+
+
+def _shard_lines(summary: RunSummary) -> Iterator[str]:
+    """How many shards are in which state, and a line for each that is not complete."""
+    if not summary.shards:
+        return
+    yield f"shards: {count_shards(summary.shards)}"
+    for each in summary.shards:
+        if each.status in ("completed", "not begun"):
+            continue
+        worker = f", {each.worker}" if each.worker else ""
+        why = f"; {each.reason}" if each.reason else ""
+        yield f"  {each.shard}  {each.status}  {each.finished} of {each.planned} finished{worker}{why}"
 
 
 def _lineage(summary: RunSummary) -> Iterator[str]:

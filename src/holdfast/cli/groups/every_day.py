@@ -8,15 +8,25 @@ from holdfast.cli.app import (
     AllColumns,
     Columns,
     Evaluation,
+    Executor,
     Experiment,
     IncludeRestricted,
     Json,
+    ModelsToRun,
+    NewRunId,
+    OneShard,
     OptionalSpecs,
+    RayAddress,
     RunsToRead,
     RunToRead,
+    SampleIds,
     Sets,
+    Shards,
     Store,
     StoreToRead,
+    TaskNames,
+    ThisHost,
+    Workers,
     complete_format,
     complete_run,
     complete_status,
@@ -24,28 +34,15 @@ from holdfast.cli.app import (
 
 
 def run(
+    context: typer.Context,
     specs: OptionalSpecs = None,
-    run_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="The run's id. If the run exists, continue it. With several specs: ID-NAME, NAME of the file."
-        ),
-    ] = None,
+    run_id: NewRunId = None,
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
-    sample: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Only the sample with this id. Repeatable.")
-    ] = None,
-    task: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only the task with this name. Repeatable.")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Only this model; without a spec, or for a benchmark: PROVIDER/MODEL. Repeatable."
-        ),
-    ] = None,
+    sample: SampleIds = None,
+    task: TaskNames = None,
+    model: ModelsToRun = None,
     data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
     prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
     system: Annotated[str, typer.Option(help="Without a spec, or for a benchmark: the system message.")] = "",
@@ -61,6 +58,12 @@ def run(
     id_column: Annotated[str, typer.Option("--id-column", help="Without SPEC: the column of sample ids.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the requests; send none.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+    shard: OneShard = "",
+    shards: Shards = None,
+    this_host: ThisHost = False,
+    executor: Executor = "",
+    workers: Workers = None,
+    address: RayAddress = "",
 ) -> None:
     """Start an evaluation, or continue one (--id).
 
@@ -75,7 +78,7 @@ def run(
     code is that of the first that failed. An interrupt, or storage that fails, ends the list.
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.commands.run import RunChoice, resolve_specs, run_spec, run_specs
+    from holdfast.cli.commands.run import RunChoice, parse_part, resolve_specs, run_spec, run_specs
     from holdfast.runs import Overrides
     from holdfast.spec import Selection
 
@@ -89,9 +92,16 @@ def run(
         from holdfast.cli.commands.check import print_dry_runs
 
         raise typer.Exit(print_dry_runs(given, as_json))
+    if executor or workers is not None or address:
+        from holdfast.cli.executor import parse_executor, run_on_ray
+
+        ray = parse_executor(executor, workers, address, shards)
+        part = parse_part(shard, shards, this_host or ray.is_local, run_id, len(given))
+        raise typer.Exit(run_on_ray(context, given[0], part, ray, overrides))
+    part = parse_part(shard, shards, this_host, run_id, len(given))
     if len(given) > 1:
         raise typer.Exit(run_specs(given, RunChoice(run_id, store, overrides)))
-    raise typer.Exit(run_spec(given[0], run_id, store, overrides))
+    raise typer.Exit(run_spec(given[0], run_id, store, overrides, part=part))
 
 
 def show(

@@ -95,8 +95,9 @@ def leaderboard(
 ) -> None:
     """Rank the models of one or several runs, task by task.
 
-    Several tasks are also shown beside each other: one row per model, one column per task with the score of its first
-    scorer, and the mean over the tasks that all models have completed. A model that lacks a task has no overall rank.
+    Several tasks are also shown beside each other: one row per model, one column per task with the result of a
+    benchmark or the score of the first scorer, and the mean over the tasks that all models have completed. A model that
+    lacks a task has no overall rank.
 
     A rank is 1 + the number of models that are significantly better. Each pair of models is tested on the keys that
     all models have a score for, at 0.05 after Holm's adjustment. So models that do not differ significantly share a
@@ -139,7 +140,7 @@ def gate(
     interval is at or above the bound, and fails if the whole interval is below it. Otherwise there is not enough data:
     --if-unsure decides, and the output estimates how many samples are needed. Equal scores are not certainty: a few
     ties do not pass, unless --identical-passes accepts them. Every task, model and scorer of the baseline must pass,
-    unless you name some.
+    unless you name some. Of a benchmark, only the scorer of its result must pass.
 
     Exit 7 also if the run has keys without a score: unfinished, failed, no score, the scorer failed, or not planned
     although the baseline has them. With --missing-max some are accepted, if the verdict holds with all of them wrong.

@@ -22,7 +22,7 @@ from holdfast.runs import Run, RunLocation, RunSummary, list_runs
 from holdfast.runs.mirror.remote import find_to_read, list_mirror
 from holdfast.runs.store.damage import DamageReport
 from holdfast.runs.store.lookup import find_run, runs_in
-from holdfast.state import Index, Standing, stamp_of, standing_of, status_of
+from holdfast.state import Index, Standing, stamp_of, standing_of
 from holdfast.view.table import SampleTables
 
 _OPEN_MAX = 12
@@ -94,7 +94,7 @@ class ViewedRun(Run):
         """Of keys, if they are known: searching a large plan for each of many keys takes long."""
         self.is_evicted = False
         """Whether it was closed to make room: open the run again."""
-        self.uid = Reader(place.journal).uid
+        self.uid = Reader(self.place.journal).uid
         self.standing = Standing(held=False)
         self.outline: KeyOutline | None = None
         """Of the sample with many steps that was looked at last: reading it again would cost the most."""
@@ -115,6 +115,7 @@ class ViewedRun(Run):
         if self.place.url and time.monotonic() - self._fetched > _MIRROR_SECONDS:
             find_to_read("", self.place.url)
             self._fetched = time.monotonic()
+        self._update_copy()
         # The lock is checked before the files: otherwise a run that ends in between would look interrupted.
         self.standing = standing_of(self.place.folder)
         if self._look():
@@ -149,7 +150,7 @@ class ViewedRun(Run):
         story = self._index.story
         if self.at is not None and story.started is not None and story.end is None:
             return "running", f"when record {self.at:,} was written"
-        return status_of(self._index.story, self._index.unfinished, self.standing, bool(self._index.damage))
+        return self._status_at(self.standing)
 
     @property
     def index(self) -> Index:
@@ -320,7 +321,7 @@ class Sources:
             if run is None:
                 run = self._keep(self._locate(ref), ref.at, found)
                 run.only_until = 0.0 if ref.uid else time.monotonic() + _LOCATED_SECONDS
-            found[run.place.folder, run.at] = run
+            found[run.place.home, run.at] = run
             every.append(run)
         return every
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.printable import clean
-from holdfast.records import parse_key
+from holdfast.records import Anomaly, parse_key
 from holdfast.report import (
     CellReport,
     Example,
@@ -116,9 +116,7 @@ def load(request: PageRequest) -> ErrorList:
             _marks(report),
             _anomalies(report),
         ]
-        lost = [
-            f"{each.kind}: records {each.n_first:,} to {each.n_last:,} are lost" for each in run.index.story.anomalies
-        ]
+        lost = [lost_records(each) for each in run.index.story.anomalies]
         return ErrorList(
             request.run,
             _with_questions(run, [group for group in groups if group.count]),
@@ -385,3 +383,9 @@ def _cause(found: ErrorList, links: Links, cause: Cause, name: str) -> Iterator[
         yield h("p", h("span", "Question: ", class_="quiet"), cause.question)
     if cause.text:
         yield h("pre", cause.text)
+
+
+def lost_records(loss: Anomaly) -> str:
+    """What a journal has lost. A loss in a journal of a shard has its numbers only in its detail."""
+    which = "records" if loss.n_last < loss.n_first else f"records {loss.n_first:,} to {loss.n_last:,}"
+    return f"The journal has lost {which}: {loss.kind} {loss.detail}".rstrip()

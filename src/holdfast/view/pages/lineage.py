@@ -185,7 +185,8 @@ def _spans(lives: Sequence[LifeReport]) -> list[Span]:
         tone = "scored" if life.began == "scored" else "killed" if is_killed else "ended"
         tone = "running" if life.ended == "running" else tone
         hint = f"process {life.number}, {life.began}: {life.ended or 'no end recorded'}, {duration(ended - began)}"
-        found.append(Span(f"{life.number} {life.began}", began, max(ended, began), tone, hint, is_killed))
+        name = f"{life.number} {life.began}" + (f" {life.shard}" if life.shard else "")
+        found.append(Span(name, began, max(ended, began), tone, hint, is_killed))
     return found
 
 
@@ -214,6 +215,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     at_end = msgspec.structs.replace(ref, at=life.last_n)
     samples = links.run(ref, "lineage", life=str(life.number)) + "#samples"
     where = [
+        f"shard {life.shard}" if life.shard else "",
         life.host,
         f"pid {life.pid}" if life.pid else "",
         f"holdfast {life.version}" if life.version else "",
@@ -221,17 +223,19 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     ]
     began = [
         h("div", life.began, " ", h("time", _clock(life.at), datetime=life.at, class_="quiet")),
-        h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet"),
+        h("div", h("a", f"record {life.first_n:,}", href=links.run(at_start)), class_="quiet")
+        if life.first_n
+        else None,
         h("div", f"{duration(life.idle_seconds)} later", class_="quiet") if life.idle_seconds else None,
     ]
     ended = [
         h("div", badge(life.ended, life.reason) if life.ended else "", " ", _clock_of(life)),
-        h("div", h("a", f"record {life.last_n:,}", href=links.run(at_end)), class_="quiet"),
+        h("div", h("a", f"record {life.last_n:,}", href=links.run(at_end)), class_="quiet") if life.last_n else None,
         h("div", life.reason, class_="quiet text") if life.reason else None,
     ]
     finished = [
-        h("a", f"{life.finished:,}", href=samples) if life.began != "scored" else "0",
-        h("div", f"{life.finished_in_all:,} in all", class_="quiet"),
+        h("a", f"{life.finished:,}", href=samples) if life.began != "scored" and life.first_n else f"{life.finished:,}",
+        h("div", f"{life.finished_in_all:,} in {'the shard' if life.shard else 'all'}", class_="quiet"),
         h("div", f"{life.failed_in_all:,} failed", class_="quiet") if life.failed_in_all else None,
     ]
     orphaned = h("div", f"{life.orphaned:,} orphaned", class_="quiet") if life.orphaned else None
@@ -245,7 +249,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
         h(
             "td",
             dollars(life.dollars) if life.dollars is not None and life.usage.requests else "",
-            h("div", tokens(life.usage), class_="quiet"),
+            h("div", tokens(life.usage), class_="quiet") if not life.shard else None,
             class_="number",
         ),
         h("td", _kept(life)),
@@ -267,9 +271,10 @@ def _kept(life: LifeReport) -> list[Child]:
     if not life.kept.responses and not life.kept_finished:
         return []
     money = f", {dollars(life.kept.dollars)}" if life.kept.dollars else ""
+    seconds = f", {duration(life.kept_seconds)} of requests" if not life.shard else ""
     return [
         h("div", f"{life.kept_finished:,} samples{money}"),
-        h("div", f"{life.kept.responses:,} responses, {duration(life.kept_seconds)} of requests", class_="quiet"),
+        h("div", f"{life.kept.responses:,} responses{seconds}", class_="quiet"),
     ]
 
 

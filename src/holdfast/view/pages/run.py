@@ -1,6 +1,6 @@
 """The overview of one run: results by cell, failures by cause, cost, speed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from holdfast.report.tables import (
     speed_lines,
     tokens,
 )
-from holdfast.runs import EvaluationLine, RunSummary
+from holdfast.runs import EvaluationLine, RunSummary, ShardStatus, count_shards
 from holdfast.stats import Summary
 from holdfast.view.charts import ScatterPoint, figure, scatter_chart
 from holdfast.view.figures import interval_figure
@@ -35,6 +35,7 @@ from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
+from holdfast.view.pages.errors import lost_records
 from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels, evaluation_note
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
@@ -43,6 +44,7 @@ from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
 
 _ADVICE = "to see whether"
 """The sentence that names the command `compare`: here it is a link."""
+_SHARDS_MAX = 200
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -75,6 +77,8 @@ def load(request: PageRequest) -> RunView:
     with request.sources.open(ref) as run:
         report = run.report(evaluation)
         summary = run.summary_of(report)
+        if ref.at is not None:  # what their leases say is of now
+            summary = msgspec.structs.replace(summary, shards=[])
         rate = samples_per_second(run, summary, report)
         lineage = run.lineage()
         return RunView(
@@ -88,7 +92,7 @@ def load(request: PageRequest) -> RunView:
             run.evaluations(),
             evaluation_labels(run),
             distributions(run.index.profile),
-            len(lineage.lives),
+            lineage.processes,
             lineage.resumes,
             stops_of(run.index.lives, run.index.last_n),
             list(_commands_of(run, summary)),
@@ -110,6 +114,8 @@ def samples_per_second(run: ViewedRun, summary: RunSummary, report: RunReport) -
     done, lease = summary.finished + summary.failed, run.standing.lease
     if not run.is_live:
         return done / report.worked_seconds if done and report.worked_seconds else None
+    if report.summed_seconds:  # of a sharded run: workers begin at different times
+        return done / report.worked_seconds if done else None
     if lease is None or lease.at <= lease.began or not run.index.lives:
         return None
     own = done - run.index.lives[-1].before.finished  # samples that had failed before are tried again
@@ -133,6 +139,7 @@ def render(found: RunView, links: Links) -> Body:
         _live("failures", _failures(found, links)),
         _live("more", _cost_and_speed(found)),
         _live("anomalies", _anomalies(found, links)),
+        _live("shards", _shards(summary.shards)),
         travel_form(found.ref, found.stops, links),
         h("details", h("summary", "Commands"), h("pre", "\n".join(found.commands)), id="commands"),
     ]
@@ -169,6 +176,7 @@ def _facts(found: RunView, links: Links) -> Markup:
         ("cost", cost_text(summary.cost)),
         ("tags", [h("span", tag, class_="tag") for tag in summary.tags]),
         ("processes", h("a", _processes(found), href=links.run(found.ref, "lineage")) if found.processes else ""),
+        ("shards", h("a", count_shards(summary.shards), href="#shards") if summary.shards else ""),
         ("folder", h("code", summary.folder)),
     ]
     return facts([(name, value) for name, value in pairs if name and value not in ("", [])])
@@ -265,7 +273,7 @@ def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Marku
     for number, (name, summary, scorer) in enumerate(named or [("", None, None)]):
         mean: Child = format_number(summary.mean) if summary is not None else ""
         if scorer is not None:
-            mean = link(str(mean), scorer=scorer.scorer, status="finished")
+            mean = link(str(mean), scorer=scorer.of or scorer.scorer, status="finished")
         counts = [
             link(f"{cell.finished:,}", status="finished"),
             link(f"{cell.failed:,}" if cell.failed else "", status="failed"),
@@ -322,6 +330,28 @@ def _cost_and_speed(found: RunView) -> list[Child]:
     return [*_lines("Cost and speed", lines), latency_figure(found.latency)]
 
 
+def _shards(shards: Sequence[ShardStatus]) -> Iterator[Child]:
+    """The parts of a sharded run, each with the process that works on it, or did last."""
+    if not shards:
+        return
+    yield h("h2", "Shards")
+    columns = ["shard", "status", "finished", "failed", "planned", "worker", "reason"]
+    rows = [
+        h(
+            "tr",
+            h("td", each.shard),
+            h("td", each.status),
+            [h("td", f"{count:,}", class_="number") for count in (each.finished, each.failed, each.planned)],
+            h("td", each.worker),
+            h("td", each.reason, class_="text"),
+        )
+        for each in sorted(shards, key=lambda each: each.status == "completed")[:_SHARDS_MAX]
+    ]
+    yield table(columns, rows, numbers=frozenset(columns[2:5]))
+    if len(shards) > _SHARDS_MAX:
+        yield h("p", f"{len(shards) - _SHARDS_MAX:,} more shards are not listed here: holdfast show lists them.")
+
+
 def _anomalies(found: RunView, links: Links) -> list[Child]:
     """Anomalies of answers, each with an example, and what the journal has lost."""
     rows = [
@@ -341,8 +371,5 @@ def _anomalies(found: RunView, links: Links) -> list[Child]:
     if found.report.unlooked:
         left = counted(found.report.unlooked, "answer")
         parts.append(h("p", f"{left} not checked with the current anomaly rules.", class_="quiet"))
-    parts += [
-        h("p", f"The journal has lost records {each.n_first:,} to {each.n_last:,}: {each.kind} {each.detail}")
-        for each in found.summary.anomalies
-    ]
+    parts += [h("p", lost_records(each)) for each in found.summary.anomalies]
     return [h("h2", "Anomalies"), *parts] if parts else []

@@ -17,6 +17,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.garbage import return_memory
 from holdfast.report import Anomalies, CellAnomalies, StoredSpec, equal_answers
 from holdfast.state import Bits, PlannedPage, identify
 from holdfast.view.table.file import FAILURES, KIND, TableFile, is_damage, sort_index, transaction
@@ -281,6 +282,7 @@ class SampleTable:
                 finally:
                     self._working = None
         self.file.make_room()
+        return_memory()
 
     def _write_pages(self, connection: sqlite3.Connection, sources: "Sources", ref: "RunRef") -> None:
         todo: list[_Task] = []

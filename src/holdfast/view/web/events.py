@@ -53,8 +53,8 @@ class _Tail:
 
     def __init__(self, place: RunLocation, cursor: Cursor) -> None:
         self.folder = place.folder
-        self.is_copy = bool(place.url)
-        """Whether it is a copy of a mirrored run, which must be fetched."""
+        self.is_copy = bool(place.url or place.root)
+        """Whether it is a copy of a mirrored or sharded run, which must be brought up to date."""
         self.cursor = cursor
         self.is_live = False
         self.streams = 0

@@ -127,7 +127,7 @@ def load(request: PageRequest) -> SampleView:
 
 def _ends_of_processes(run: ViewedRun) -> dict[int, str]:
     """Why each process ended, by its number; empty for those that recorded no end because they only scored."""
-    return {life.number: life.ended for life in run.lineage().lives}
+    return {life.number: life.ended for life in run.lineage().lives if not life.shard}
 
 
 def _neighbours(request: PageRequest, run: ViewedRun, story: KeyStory) -> Neighbours:

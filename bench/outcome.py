@@ -1,5 +1,6 @@
 """How a benchmark tells what it found: a table for people, JSON for programs, and a verdict on each target."""
 
+import importlib
 import os
 import platform
 import sys
@@ -74,3 +75,9 @@ def save(name: str, figures: object, verdicts: Sequence[Verdict]) -> None:
     path = RESULTS / f"{name}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     print(f"\n  {path}")
+
+
+def run_benchmark(name: str) -> list[Verdict]:
+    """Run one benchmark in this process."""
+    found: list[Verdict] = importlib.import_module(f"bench.{name}").main()
+    return found

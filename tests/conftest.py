@@ -4,6 +4,7 @@ import functools
 import gc
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,7 @@ settings.load_profile("holdfast")
 
 
 SLOWEST = (
-    "tidy/test_tools.py::test_the_source_passes[mypy]",
     "e2e/test_full_disk.py::test_it_waits_and_two_signals_end_it_and_it_continues_when_there_is_space",
-    "e2e/test_ten_lines.py::test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not",
     "property/test_resumed_runs.py::test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go",
     "security/test_forged_records.py::test_no_command_is_fooled_by_forged_records",
     "e2e/test_guide.py::test_everything_on_a_page_does_what_the_page_says[tutorial.md]",
@@ -37,6 +36,12 @@ SLOWEST = (
     "e2e/test_mirror.py::test_a_writer_that_was_stopped_finds_itself_replaced_and_stops[s3]",
 )
 """Tests that take more than ten seconds, the slowest first."""
+
+
+def pytest_configure() -> None:
+    """A suite that a shell starts in the background ignores SIGINT, and so would the commands that it starts."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)  # after tests have been deselected
@@ -116,9 +121,11 @@ def _commit_read_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that one test, or a fixture of it, wrote and imported is not found by the next one that uses the same
-    name.
+    name; nor is its folder.
     """
+    paths = list(sys.path)
     yield
+    sys.path[:] = paths
     written = str(tmp_path_factory.getbasetemp())
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(written):

@@ -238,5 +238,6 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Mirror, "url"): lambda value: f"{value}-copy",
     (Spec, "anomalies_except"): lambda _: ["slow"],
     (Spec, "samples"): lambda _: ["s0001", "s0002"],
+    (Spec, "shard"): lambda _: "1/2",
 }
 """Values that the rule for their type would not get right, or that mean more than a text."""

@@ -73,6 +73,7 @@ def test_a_line_of_two_gigabytes_is_opened_over_in_bounded_memory(folder: str) -
     assert seen["anomalies"] == 1
 
 
+@pytest.mark.long
 def test_a_first_line_of_two_gigabytes_is_read_over_in_bounded_memory(folder: str) -> None:
     journal = small_journal(folder)
     header = journal.spans(journal.last)[0]

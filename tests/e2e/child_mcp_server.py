@@ -71,5 +71,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         server.run("streamable-http", port=int(sys.argv[2]))
     else:
-        server.run("stdio")
-        write("ended.txt", os.getpid())
+        try:
+            server.run("stdio")
+        finally:  # also if the runner died before it had read a response
+            write("ended.txt", os.getpid())

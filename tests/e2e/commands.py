@@ -22,7 +22,7 @@ from tests.zygote import Zygote
 
 build_parser_once()
 _PAUSE_SECONDS = 0.005
-_ZYGOTE = Zygote()
+ZYGOTE = Zygote()
 _PATIENCE_SECONDS = 300
 _OWN = ("HOLDFAST_STORE", "OPENAI_API_KEY", "FORCE_COLOR", "NO_COLOR", "CI")
 
@@ -71,7 +71,7 @@ def start(
 ) -> "subprocess.Popen[str]":
     """The command in a process of its own: a fork of one that has imported it or, with `fresh`, a new interpreter."""
     if not fresh:
-        forked: Any = _ZYGOTE.start(list(map(str, arguments)), cwd, environment(env))
+        forked: Any = ZYGOTE.start(list(map(str, arguments)), cwd, environment(env))
         if forked is not None:
             return cast("subprocess.Popen[str]", forked)
     return subprocess.Popen(

@@ -112,7 +112,7 @@ class Stage(NamedTuple):
 
     def has_begun(self) -> bool:
         """Whether commands find the run: its folder is made before its journal."""
-        return any(self.run.glob("journal/*.jsonl"))
+        return any(path.name.endswith((".jsonl", ".jsonl.zst")) for path in self.run.glob("journal/*"))
 
     @property
     def command(self) -> tuple[str | Path, ...]:

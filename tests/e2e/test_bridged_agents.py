@@ -313,6 +313,7 @@ def test_a_sample_that_reaches_its_limit_fails_as_such(tmp_path: Path) -> None:
     assert "its limit is 3" in line["error"]["message"]
 
 
+@pytest.mark.long
 def test_a_sample_past_its_time_does_not_keep_its_client_waiting(tmp_path: Path) -> None:
     with serving(agent(6), latency=300) as server:
         done = evaluate(

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.runs import find_run
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import call, write_spec
@@ -73,6 +75,7 @@ def without_events(run_id: str, store: Path, new: Path) -> Path:
     return new
 
 
+@pytest.mark.long
 def test_totals_and_budgets_are_those_of_the_whole_run(tmp_path: Path) -> None:
     faults = [Fault("500", first=6, every=3), Fault("429", first=6, every=2, retry_after="0")]
     with start_server_process(Behaviour(faults=faults, latency_seconds=0.02)) as server:

@@ -31,6 +31,7 @@ def environment_of(name: str, folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder / "hidden")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["uvloop", "asyncio"])
 def test_a_killed_run_is_resumed_on_either_event_loop(tmp_path: Path, name: str) -> None:
     store, env = tmp_path / "runs", environment_of(name, tmp_path)

@@ -267,6 +267,7 @@ finally:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc")
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     peaks = {}

@@ -93,7 +93,7 @@ def test_a_killed_run_is_resumed_without_the_hub_and_without_the_package(folder:
     with start("run", "s.yaml", "--id", "y", cwd=folder.path, env=env, fresh=True) as process:
         done = finish(process)
     assert done.code == 2
-    assert "data sets of the Hub need huggingface_hub: pip install 'holdfast[hub]'" in done.err
+    assert "data sets of the Hub need huggingface_hub: pip install 'holdfast[hub,parquet]'" in done.err
 
 
 def test_parquet_jsonl_and_csv_give_the_same_rows(folder: Folder, hub: FakeHub) -> None:

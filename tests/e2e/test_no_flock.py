@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.commands import Done, environment, exported
 from tests.e2e.live_runs import PATIENCE_SECONDS, RUN, Stage, ends, gate, mock, stage, wait_for
 
@@ -13,14 +15,13 @@ CHILD = Path(__file__).with_name("child_no_flock.py")
 
 
 SOON = 1.0
-NEVER = 3600.0
 """Only the process that wants the run judges whether the holder's term has expired. One that has to be refused waits
 for ever, one that has to take over from a holder that is stopped or dead waits a second: so the machine's speed decides
 nothing.
 """
 
 
-def begin(course: Stage, *arguments: str | Path, expiry: float = NEVER, host: str = "") -> "subprocess.Popen[str]":
+def begin(course: Stage, *arguments: str | Path, expiry: float = SOON, host: str = "") -> "subprocess.Popen[str]":
     """`host`: the name of the machine that it believes to be on."""
     return subprocess.Popen(
         [sys.executable, CHILD, str(expiry), *map(str, arguments)],
@@ -95,6 +96,7 @@ def test_a_stopped_holder_that_lost_its_term_stops_when_continued_and_nothing_of
     assert again.code == 0, again.out
 
 
+@pytest.mark.long
 def test_a_holder_that_lost_its_term_leaves_no_lease_that_makes_the_next_report_a_loss(tmp_path: Path) -> None:
     """It is continued when the run has completed: its last words must not become the run's."""
     door = gate(tmp_path, free=1)

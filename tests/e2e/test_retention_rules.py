@@ -81,15 +81,17 @@ def test_unfinished_runs_are_removed_only_if_a_rule_names_their_status(tmp_path:
     assert runs_in(store) == ["done", "newest"]
 
 
+@pytest.mark.long
 def test_an_age_of_an_unfinished_run_counts_from_its_last_record(tmp_path: Path, store: Path) -> None:
     stop(tmp_path, "cut")
     make(tmp_path, "newest")
     configure(store, {"status": ["interrupted"], "older_than": "1h"}, {"older_than": "30d"})
     assert call("gc", "--json", cwd=tmp_path).json() == []
-    time.sleep(1.1)  # ages are compared in whole seconds
-    configure(store, {"status": ["interrupted"], "older_than": 0})
+    seconds = 10
+    time.sleep(seconds + 1)
+    configure(store, {"status": ["interrupted"], "older_than": seconds / 86400})
     (found,) = call("gc", "--json", cwd=tmp_path).json()
-    assert (found["run_id"], found["why"].endswith("interrupted, not written for 0 days")) == ("cut", True)
+    assert (found["run_id"], "interrupted, not written for" in found["why"]) == ("cut", True)
     assert call("note", "cut", "still needed", cwd=tmp_path).code == 0
     assert call("gc", "--yes", "--json", cwd=tmp_path).json() == []
     assert runs_in(store) == ["cut", "newest"]

@@ -117,6 +117,7 @@ def test_a_key_from_a_dotenv_file_is_kept_nowhere(tmp_path: Path) -> None:
     with start_server_process(Behaviour(faults=[Fault("401")])) as server:
         write_spec(tmp_path, 2, server.base_url, model={"api_key_env": "MY_KEY"})
         keeps_the_secret(tmp_path, {})
+        assert server.stats().requests > 0, "the key was found, so requests were sent"
 
 
 def test_a_key_in_the_defaults_or_in_a_role_is_kept_nowhere(tmp_path: Path) -> None:

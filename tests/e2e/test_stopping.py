@@ -144,3 +144,22 @@ def test_a_scorer_that_hangs_after_a_resume_is_seen_and_can_be_stopped(tmp_path:
         process.send_signal(signal.SIGINT)
         assert ends(process), "two signals, and it still runs"
     assert process.returncode == 130
+
+
+def test_signals_that_arrive_together_are_one_where_the_environment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster signals the process and its shell, which forwards the signal: requests in flight must not be lost."""
+    monkeypatch.setenv("HOLDFAST_SIGNAL_GAP", "600")
+    model = gate(tmp_path)
+    course = stage(tmp_path, 4, task={"solver": "mine:twice"}, model=model.model, grace_seconds=3600)
+    with alive(course) as process:
+        wait_for(lambda: len(model.asked) == 4, "four in flight")
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: is_stopping(course), "told to stop")
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+        model.open()
+        done = finish(process)
+    assert done.code == 130, done.err
+    assert course.show()["steps"]["live"] == 4

@@ -50,6 +50,7 @@ def test_a_script_of_ten_lines_runs(tmp_path: Path) -> None:
     assert "completed" in call("show", "mine", cwd=tmp_path).out
 
 
+@pytest.mark.long
 def test_a_script_of_ten_lines_passes_a_strict_type_checker_and_its_slips_do_not(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.records.samples import Usage
-from holdfast.report.cells import Agreement, CellReport, RunReport, ScorerReport, panels
+from holdfast.report.cells import CellReport, RunReport, ScorerReport
 from holdfast.report.costs import Cost, StoredSpec
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced
+from holdfast.report.summaries.agreement import Agreement, panels
 from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
 from holdfast.stats import Summary
 from tests.oracle import formulas, scales
@@ -115,6 +116,13 @@ class _Cell:
         self._finished = {o: recount.finished[o] for o in self._ordinals if o in recount.finished}
         self._given = recount.counting(evaluation, self._ordinals)
         self._scorers = recount.evaluations.get(evaluation, [])
+        self._graded = self._graded_scorers()
+        for name in self._graded & self._given.keys():  # a row that says which grades are correct
+            said = self._given[name]
+            self._given[f"{name} correct"] = {
+                o: Said(each.of, each.value == "correct" if isinstance(each.value, str) else each.value, each.failure)
+                for o, each in said.items()
+            }
         self._wrong = self._count_failed_as_wrong(evaluation)
         """By scorer: failed samples that count as wrong."""
         self._samples = {o: recount.sample_of(o) for o in self._ordinals}
@@ -122,6 +130,15 @@ class _Cell:
         """The ordinals of each sample."""
         for o, sample in self._samples.items():
             self._planned.setdefault(sample, []).append(o)
+
+    def _graded_scorers(self) -> set[str]:
+        """Those whose labels are grades: the built-in one, and scorers that declare it."""
+        own = [each for each in self._scorers if each.get("task", self._told.task) == self._told.task]
+        return {
+            str(each["name"])
+            for each in own
+            if each.get("function") == "grade" or each.get("scale") == {"": "label", "correct": "bool"}
+        }
 
     def _count_failed_as_wrong(self, evaluation: str) -> dict[str, list[int]]:
         """Give them the lowest score of each scorer that has one, also of scorers that saw no answer."""
@@ -153,6 +170,8 @@ class _Cell:
             marks = [mark for mark in self._finished[o].marks if rules[mark] != "as_is"] if o in self._finished else []
             if marks and rules[marks[0]] == "wrong" and each.value is False and not each.by_hand and not each.failure:
                 why[o] = marks[0]
+            elif each.unreadable and is_number(each.value):
+                why[o] = "unreadable"
         place = f"{self._place}{told.scorer}: "
         reported = told.wrong.counts if told.wrong is not None else {}
         tally.numbers_of(f"{place}counts as wrong: ", reported, Counter(why.values()))

@@ -71,6 +71,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     value: Any
     failure: str
     by_hand: bool = False
+    unreadable: bool = False
 
 
 class Account(msgspec.Struct):
@@ -301,7 +302,9 @@ class Recount:
                     del said[found.o]
         if found.last and not found.author:
             self._complete.add(place)
-        given.setdefault(found.scorer, {})[found.o] = Said(found.of, found.value, failure, bool(found.author))
+        given.setdefault(found.scorer, {})[found.o] = Said(
+            found.of, found.value, failure, bool(found.author), found.unreadable
+        )
 
     def counting(self, evaluation: str, ordinals: Sequence[int]) -> dict[str, dict[int, Said]]:
         """What counts, of the answers that count, by scorer."""

@@ -38,6 +38,8 @@ def declared(score: str, scorers: Iterable[Mapping[str, Any]], task: str) -> Pos
     )
     for each in by_length:
         name = each["name"]
+        if score == f"{name} correct":  # which of its grades are correct
+            return RIGHT_OR_WRONG
         if score == name or score.startswith(f"{name}."):
             return _of_identity(each, score[len(name) + 1 :])
     return None

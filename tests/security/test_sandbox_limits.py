@@ -55,6 +55,7 @@ def test_shared_memory_is_limited(box: Folder, user: str, way: str, kind: str) -
     assert (ran.why, ran.stdout) == ("memory", "")
 
 
+@pytest.mark.long
 @users
 @pytest.mark.parametrize("kind", ["shared pages", "memfd", "children"])
 def test_control_counting_only_private_pages_the_command_has_it(box: Folder, user: str, kind: str) -> None:
@@ -126,6 +127,7 @@ def test_disk_is_limited_while_a_command_runs(box: Folder, user: str, kind: str)
     assert (ran.why, ran.stdout) == ("files", "")
 
 
+@pytest.mark.long
 @users
 @pytest.mark.parametrize("kind", ["bytes", "files", "deleted"])
 def test_control_uncounted_the_command_fills_the_disk(box: Folder, user: str, kind: str) -> None:

@@ -19,6 +19,7 @@ HEAVY = {
     "scipy",
     "aiohttp",
     "huggingface_hub",
+    "ray",
     "holdfast.report",
     "holdfast.api",
     "holdfast.engine",

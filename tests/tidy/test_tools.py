@@ -15,11 +15,11 @@ BIN = Path(sys.executable).parent
     "command",
     [
         ["lint-imports"],
-        ["mypy"],
+        pytest.param(["mypy"], marks=pytest.mark.long),  # most of a minute: `make check` runs it
         ["ruff", "check", "src", "tests", "bench", "tools"],
         ["ruff", "format", "--check", "src", "tests", "bench", "tools"],
     ],
-    ids=lambda command: " ".join(command),
+    ids=" ".join,
 )
 def test_the_source_passes(command: list[str]) -> None:
     program = shutil.which(command[0], path=str(BIN))

@@ -23,7 +23,7 @@ PEERS = Path(sys.prefix, "peers")
 _PINNED = dict(re.findall(r"^([a-z-]+)==([0-9.]+)", Path("requirements-peers.txt").read_text(), re.MULTILINE))
 LM_EVAL = f"lm-eval {_PINNED['lm-eval']}"
 IS_INSTALLED = all(
-    Path(PEERS, f"{name.replace('-', '_')}-{version}.dist-info").is_dir() for name, version in _PINNED.items()
+    Path(PEERS, f"{name.replace('-', '_')}-{_PINNED[name]}.dist-info").is_dir() for name in ("inspect-evals", "lm-eval")
 )
 _SPLITS = ("test", "train", "validation", "dev")
 

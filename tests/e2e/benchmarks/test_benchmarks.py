@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.plan import all_benchmarks, expand_benchmarks, prepare
+from holdfast.plan import all_benchmarks, prepare, resolve_benchmarks
 from holdfast.records import Answer, Message, Sample
 from holdfast.score import resolve
 from holdfast.score.results import score_answer
-from holdfast.spec import Spec, build_spec
+from holdfast.spec import Spec, SpecFile
 from holdfast.testing import Behaviour, FakeHub
 from tests.e2e.benchmarks.cases import CANARY, all_cases
 from tests.servers import serve_model
@@ -46,7 +46,7 @@ def spec_of(name: str, **changes: Any) -> Spec:
     model = {"name": "m", "provider": "mock"}
     judge = {"judge": {"provider": "mock"}}
     tasks = [{"benchmark": name, **changes}]
-    return build_spec(expand_benchmarks({"models": [model], "roles": judge, "tasks": tasks}))
+    return resolve_benchmarks(SpecFile("", {"models": [model], "roles": judge, "tasks": tasks})).spec
 
 
 def samples_of(name: str) -> list[tuple[Sample, list[dict[str, Any]]]]:
@@ -117,3 +117,47 @@ def test_it_runs_from_the_hub_to_its_score(name: str, tmp_path: Path) -> None:
     mean = float(set(found.labels) == {"correct"}) if found.labels else found.summary.mean
     assert mean is not None
     assert mean == 1.0 if cases else 0 <= mean <= 1
+
+
+@pytest.mark.usefixtures("hub")
+def test_ifeval_reports_the_share_of_all_instructions(tmp_path: Path) -> None:
+    """One prompt has two instructions, of which the answer follows one; the other prompt has one, and is followed."""
+    given: dict[str, Any] = {"store": str(tmp_path), "quiet": True}
+    with serve_model(Behaviour(reply=lambda messages: "three plain words")) as server:
+        model = {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url}
+        run = holdfast.run("ifeval:no_language", id="x", models=[model], **given)
+    found = {each.scorer: each.summary.mean for each in run.report().cells[0].scorers}
+    assert found["prompt_strict"] == 0.5
+    assert found["instruction_strict"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.usefixtures("hub")
+def test_simpleqa_is_ranked_by_its_correct_answers(tmp_path: Path) -> None:
+    """`good` answers one of two questions right, `bad` none."""
+
+    def reply(messages: list[Message]) -> str:
+        text = str(messages[-1]["content"])
+        if "Answer to grade" in text:
+            return Judge().reply(messages)
+        return "Ann Example. Grade: correct" if "painted" in text else "In 1977. Grade: incorrect"
+
+    wrong = Behaviour(reply=lambda messages: "I do not know. Grade: not_attempted")
+    with serve_model(Behaviour(reply=reply)) as server, serve_model(wrong) as other:
+        good, bad = (
+            {"name": name, "provider": "openai", "model": "m", "base_url": each.base_url}
+            for name, each in (("good", server), ("bad", other))
+        )
+        run = holdfast.run(
+            "simpleqa", id="x", models=[good, bad], roles={"judge": good}, store=str(tmp_path), quiet=True
+        )
+    cells = {cell.model: {each.scorer: each for each in cell.scorers} for cell in run.report().cells}
+    grades = cells["good"]["grade"].grades
+    assert grades is not None
+    assert (grades.correct, grades.incorrect, grades.f1.mean) == (1, 1, 0.5)
+    (board,) = holdfast.leaderboard(run).boards
+    assert (board.scorer, [(each.model, each.summary.mean) for each in board.ranked]) == (
+        "grade correct",
+        [("good", 0.5), ("bad", 0.0)],
+    )
+    assert board.ranked[0].summary.low is not None
+    assert [each.scorer for each in holdfast.gate(run, at_least=0.1).verdicts] == ["grade correct"] * 2

@@ -10,9 +10,9 @@ import pytest
 import xxhash
 import yaml
 
-from holdfast.plan import all_benchmarks, expand_benchmarks, prepare
+from holdfast.plan import all_benchmarks, prepare, resolve_benchmarks
 from holdfast.plan.benchmarks import Benchmark, science
-from holdfast.spec import Spec, build_spec
+from holdfast.spec import Spec, SpecFile
 from holdfast.testing import Behaviour, FakeHub, ModelServer
 from tests.e2e.benchmarks.cases import encode
 from tests.e2e.commands import Done, call, exported
@@ -92,7 +92,8 @@ def test_a_card_has_the_prompt_of_the_first_sample_and_the_task_as_yaml(tmp_path
     assert "  user:\n    Compute: " in done.out
     (copied,) = yaml.safe_load(done.out.partition("to copy and change:\n")[2])
     found = call("benchmarks", "show", "mine", "--json", cwd=tmp_path).json()
-    assert found["task"] == copied == {"name": "mine", **MINE.task}
+    origin = {"name": "mine", "version": 1, "copy": True}
+    assert found["task"] == copied == {"name": "mine", "benchmark": origin, **MINE.task}
     assert found["prompt"][0]["content"].startswith("Compute: ")
     assert found["problem"] == ""
 
@@ -121,6 +122,7 @@ def test_a_card_is_shown_without_its_data_too(tmp_path: Path, offer: Offer) -> N
         (("gsm8k",), "holdfast benchmarks show gsm8k prints its card, holdfast run gsm8k runs it"),
         (("chek",), "write `benchmarks`, `benchmarks show NAME` or `benchmarks check [NAME]`"),
         (("check", "gsm9k"), "there is no benchmark 'gsm9k'"),
+        (("show", "mmlu:shots"), "there are: mmlu, mmlu:5shot"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
@@ -188,8 +190,12 @@ def test_a_copy_passes_the_check_and_plans_the_same_samples(tmp_path: Path, name
     assert checked.code == 0, checked.err
     roles = {"judge": {"provider": "mock"}}
     raw = {"models": [{"name": "m", "provider": "mock"}], "roles": roles, "tasks": [name]}
-    copied, own = (build_spec(expand_benchmarks(each)) for each in (yaml.safe_load(path.read_text()), raw))
+    copied, own = (resolve_benchmarks(SpecFile("", each)).spec for each in (yaml.safe_load(path.read_text()), raw))
     assert planned(copied) == planned(own)
+    assert copied.tasks[0].share == own.tasks[0].share
+    origin = copied.tasks[0].benchmark
+    assert origin is not None
+    assert (origin.name, origin.copy, origin.changed) == (name, True, [])
     again = call("init", "copy", "--benchmark", name, cwd=tmp_path)
     assert (again.code, "exists already" in again.err) == (2, True)
 
@@ -203,6 +209,35 @@ def test_a_run_of_a_copy_asks_the_same_and_has_the_same_keys(tmp_path: Path, ser
     own, copied = exported("x", tmp_path / "runs"), exported("y", tmp_path / "runs")
     assert [line["key"] for line in own] == [line["key"] for line in copied]
     assert [line["input"] for line in own] == [line["input"] for line in copied]
+    assert "mine is a copy of the benchmark mine version 1\n" in call("report", "y", cwd=tmp_path).out
+
+
+@pytest.mark.usefixtures("offer")
+def test_the_report_of_an_edited_copy_names_what_was_edited(tmp_path: Path) -> None:
+    assert call("init", ".", "--benchmark", "mine", cwd=tmp_path).code == 0
+    path = tmp_path / "mine.yaml"
+    path.write_text(path.read_text().replace("Compute: ", "Please compute: ").replace("seed: 1", "seed: 2"))
+    done = call("run", path, "--id", "x", cwd=tmp_path)
+    said = "mine is an edited copy of the benchmark mine version 1, changed in: dataset.shuffle.seed, prompt\n"
+    assert (done.code, said in done.out) == (0, True), done.said
+    assert "\nbenchmark: " not in done.out
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_copy_of_restricted_data_stays_restricted(tmp_path: Path) -> None:
+    assert call("init", ".", "--benchmark", "gpqa_diamond", cwd=tmp_path).code == 0
+    path = tmp_path / "gpqa_diamond.yaml"
+    text = path.read_text()
+    assert "share: no-text" in text
+    path.write_text(text.replace("share: no-text\n", "system: Be brief.\n"))
+    done = call("run", path, "--id", "x", cwd=tmp_path)
+    assert done.code in (0, 1), done.err
+    page = call("report", "x", "--format", "html", cwd=tmp_path).out
+    assert "Withheld: the terms of this data set forbid publishing its text." in page
+    path.write_text(text.replace("share: no-text\n", "share: ok\n"))
+    done = call("run", path, cwd=tmp_path)
+    said = "tasks[0].share: the terms of the data of gpqa_diamond forbid publishing its text; remove this field"
+    assert (done.code, said in done.err) == (2, True), done.err
 
 
 @pytest.mark.usefixtures("offer")
@@ -225,6 +260,20 @@ def test_a_run_refuses_what_would_change_a_benchmark(
     assert (done.code, problem in done.err) == (2, True), done.err
     assert server.stats().requests == 0
     assert not (tmp_path / "runs").exists()
+
+
+def test_check_points_to_the_commands_for_benchmarks(tmp_path: Path) -> None:
+    done = call("check", "gsm8k", cwd=tmp_path)
+    said = "gsm8k is a benchmark; to check it: holdfast benchmarks check gsm8k; to see its requests: holdfast run gsm8k"
+    assert (done.code, said in done.err) == (2, True), done.err
+
+
+def test_a_check_finds_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.commands.benchmarks._HUB_PACKAGES", ("huggingface_hub", "not_installed"))
+    done = call("benchmarks", "check", "gsm8k", cwd=tmp_path)
+    assert done.code == 2
+    assert done.out.startswith("gsm8k: its data needs not_installed: pip install 'holdfast[hub,parquet]'\n")
+    assert "holdfast benchmarks check gsm8k --online" in done.err
 
 
 @pytest.mark.usefixtures("offer")
@@ -361,3 +410,156 @@ def test_a_misspelt_subset_is_refused(tmp_path: Path, subset: Any, hub: FakeHub)
     (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec))
     done = call("run", "eval.yaml", cwd=tmp_path)
     assert (done.code, "tasks[0].subset: no row has the subject 'astronmy'" in done.err) == (2, True), done.err
+
+
+def add_up(messages: list[Any]) -> str:
+    """Right for every row, without the mark that a strict scorer looks for."""
+    one, other = str(messages[-1]["content"]).partition("Compute: ")[2].split(" + ")
+    return f"It is {int(one) + int(other)}."
+
+
+@pytest.fixture
+def adder() -> Iterator[ModelServer]:
+    with serve_model(Behaviour(reply=add_up)) as started:
+        yield started
+
+
+def test_reports_say_that_a_run_has_a_part_of_a_benchmark(tmp_path: Path, offer: Offer, server: ModelServer) -> None:
+    assert run(tmp_path, server, "mine", "--id", "whole").code == 0
+    assert run(tmp_path, server, "mine", "--id", "part", "--limit", "4").code == 0
+    said = "part of a benchmark: 4 of 6 samples of mine"
+    for options in (("--json",), (), ("--format", "markdown"), ("--format", "html")):
+        part, whole = (call("report", name, *options, "--store", "runs", cwd=tmp_path) for name in ("part", "whole"))
+        assert (said in part.out, "part of a benchmark" in whole.out) == (True, False), (options, part.said)
+    assert call("report", "part", "--store", "runs", "--json", cwd=tmp_path).json()["benchmarks"][-1] == said
+    offer(msgspec.structs.replace(MINE, samples=None))
+    assert run(tmp_path, server, "mine", "--id", "unknown", "--limit", "4").code == 0
+    assert (
+        "part of a benchmark: 4 samples of mine, selected by limit"
+        in call("report", "unknown", "--store", "runs", cwd=tmp_path).out
+    )
+
+
+def test_comparisons_and_leaderboards_say_how_benchmarks_differ(
+    tmp_path: Path, offer: Offer, server: ModelServer
+) -> None:
+    assert run(tmp_path, server, "mine", "--id", "x").code == 0
+    assert run(tmp_path, server, "mine", "--id", "y", "--system", "Be brief.").code == 0
+    offer(changed(version=2))
+    assert run(tmp_path, server, "mine", "--id", "z").code == 0
+    for command in ("compare", "leaderboard"):
+        done = call(command, "x", "y", "--store", "runs", cwd=tmp_path)
+        assert "y: mine differs from the benchmark mine version 1 in: system" in " ".join(done.err.split()), done.said
+        done = call(command, "x", "z", "--store", "runs", cwd=tmp_path)
+        said = "mine is not the same benchmark in all runs: mine version 1 in x; mine version 2 in z"
+        assert said in " ".join(done.err.split()), done.said
+        assert "benchmark" not in call(command, "x", "x", "--store", "runs", cwd=tmp_path).err
+
+
+def test_a_gate_judges_the_result_of_a_benchmark(tmp_path: Path, offer: Offer, adder: ModelServer) -> None:
+    strict = {"numeric": {"name": "strict", "extract": {"after": {"marker": "####"}}}}
+    offer(msgspec.structs.replace(changed(scorers=[strict, {"numeric": {"name": "flexible"}}]), metric="flexible"))
+    for name in ("x", "y"):
+        assert run(tmp_path, adder, "mine", "--id", name).code == 0
+
+    def gate(*options: str) -> Done:
+        return call("gate", "x", *options, "--store", "runs", cwd=tmp_path)
+
+    done = gate("--at-least", "0.3")
+    assert (done.code, "strict" in done.out) == (0, False), done.said
+    assert "mine: judged by flexible, the result of the benchmark; for another scorer, add --scorer" in done.err
+    assert gate("--at-least", "0.3", "--scorer", "strict").code == 7
+    done = gate("--baseline", "y", "--margin", "0.1", "--identical-passes", "--json")
+    assert [each["scorer"] for each in done.json()["verdicts"]] == ["flexible"]
+    done = call("leaderboard", "x", "--store", "runs", "--json", cwd=tmp_path)
+    assert {board["scorer"] for board in done.json()["boards"]} == {"strict", "flexible"}
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_subset_can_be_set_on_the_command_line_and_for_a_fork(tmp_path: Path) -> None:
+    setting = ("--set", "tasks.mmlu.subset=anatomy")
+    done = call("run", "mmlu", "--model", "mock", "--id", "x", *setting, cwd=tmp_path)
+    assert (done.code, "mmlu differs from the benchmark mmlu version 1 in: dataset.where" in done.out) == (0, True)
+    asked = [line["input"] for line in exported("x", tmp_path / "runs")]
+    assert asked
+    assert call("run", "mmlu", "--model", "mock", "--id", "x", *setting, cwd=tmp_path).code == 0
+    refused = call("run", "mmlu", "--model", "mock", "--id", "x", cwd=tmp_path)
+    assert (refused.code, "dataset.where" in refused.err) == (3, True), refused.err
+    forked = call("fork", "x", "--set", "tasks.mmlu.subset=[high_school_us_history]", "--id", "y", cwd=tmp_path)
+    assert forked.code == 0, forked.err
+    others = [line["input"] for line in exported("y", tmp_path / "runs")]
+    assert others
+    assert not set(asked) & set(others)
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("mmlu", "--set", "tasks.mmlu.subset=antomy"), "mmlu: subset: no row has the subject 'antomy'; did you mean"),
+        (("mgsm", "--set", "tasks.mgsm.subset=dee"), "mgsm: subset: there is no 'dee'; did you mean 'de'?"),
+        (("gsm8k", "--set", "tasks.gsm8k.subset=x"), "gsm8k: subset: the benchmark 'gsm8k' has no subsets"),
+        (("mmlu", "--set", "tasks.mmlu.benchmark=mmlu:5shot"), "mmlu: benchmark: 'mmlu:5shot' would be another task"),
+        (("mmlu", "--set", "tasks.mmul.subset=anatomy"), "there is no entry 'mmul'; there are mmlu"),
+        (("mmlu", "--set", "tasks.mmlu.promt=x"), "mmlu: unknown field 'promt'; did you mean 'prompt'?"),
+        (("mmlu", "--set", "mmlu.subset=anatomy"), "mmlu is one of the tasks; write --set tasks.mmlu.subset=…"),
+        (("mmlu", "--set", "subset=anatomy"), "unknown field 'subset'; it is a field of a task: tasks.NAME.subset"),
+        (("mmlu", "--set", "tasks.mmlu.fewshot=3"), "mmlu: fewshot: expected a mapping, got a number; write one, such"),
+        (("gsm8k.yaml",), "gsm8k.yaml: no such file; to run the benchmark, write gsm8k"),
+        (("simpleqa",), "simpleqa: scorers[0]: grade calls the role 'judge', which has no model; add it with --set ro"),
+        (("mmlu:4shot",), "there is no benchmark 'mmlu:4shot'; there are: mmlu, mmlu:5shot, mmlu:likelihood,"),
+        (("GSM8K",), "there is no benchmark 'GSM8K'; did you mean 'gsm8k'?"),
+        (("arc-challenge",), "there is no benchmark 'arc-challenge'; did you mean 'arc_challenge'?"),
+        (("gpqa",), "there is no benchmark 'gpqa'; there are: gpqa_diamond, gpqa_main"),
+    ],
+)
+def test_a_typo_is_one_sentence_with_the_remedy(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    done = call("run", *arguments, "--model", "mock", cwd=tmp_path)
+    assert (done.code, problem in done.err, done.err.count("\n")) == (2, True, 1), done.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("hub")
+def test_examples_for_a_benchmark_without_them_are_those_of_its_variant(tmp_path: Path) -> None:
+    setting = ("--set", "tasks.mmlu.fewshot.n=2")
+    done = call("run", "mmlu", "--model", "mock", "--limit", "1", *setting, "--dry-run", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (messages,) = done.json()["cells"][0]["first"].values()
+    assert [each["role"] for each in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert "mmlu has no examples of its own; mmlu:5shot has, with a prompt for them" in done.err
+    none = call("run", "mmlu:5shot", "--model", "mock", "--limit", "1", "--set", "tasks[0].fewshot.n=0", cwd=tmp_path)
+    assert none.code == 0, none.err
+    assert "mmlu:5shot differs from the benchmark mmlu:5shot version 1 in: fewshot" in none.out
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_id_of_another_benchmark_is_refused(tmp_path: Path) -> None:
+    def start(name: str, *more: str) -> Done:
+        return call("run", name, "--model", "mock", "--limit", "1", "--id", "x", *more, cwd=tmp_path)
+
+    assert start("gsm8k").code == 0
+    refused = start("arc_easy")
+    said = "the id x is that of the run gsm8k/x, and this would be another run, arc_easy/x; choose another --id"
+    assert (refused.code, said in refused.err) == (3, True), refused.err
+    assert os.listdir(tmp_path / "runs") == ["gsm8k"]
+    assert start("gsm8k:5shot").code == 3  # the same experiment, and another task
+    assert start("arc_easy", "--set", "experiment=arc_easy").code == 0
+    assert (start("gsm8k").code, start("arc_easy").code) == (0, 0)  # each continues its own
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_dry_run_and_a_card_show_the_continuations_that_are_scored(tmp_path: Path) -> None:
+    model = ("--model", "vllm/base", "--base-url", "http://127.0.0.1:1/v1", "--limit", "1", "--dry-run")
+    done = call("run", "winogrande:likelihood", *model, cwd=tmp_path)
+    assert done.code == 0, done.err
+    lines = [line.strip().partition(": ") for line in done.out.splitlines()]
+    contexts = [text for name, _, text in lines if name == "context"]
+    scored = [text for name, _, text in lines if name.startswith("continuation ")]
+    assert (len(set(contexts)), len(scored), len(set(scored))) == (2, 2, 1), done.out
+    found = call("run", "arc_easy:likelihood", *model, "--json", cwd=tmp_path).json()
+    ((_, choices),) = found["cells"][0]["continuations"].items()
+    assert {each["context"][-7:] for each in choices} == {"Answer:"}
+    assert all(each["continuation"] == f" {each['text']}" for each in choices)
+    assert found["estimate"]["requests"] == {"low": len(choices), "high": len(choices)}
+    card = call("benchmarks", "show", "arc_easy:likelihood", cwd=tmp_path).out
+    assert f'continuation {choices[0]["label"]}: "{choices[0]["continuation"]}"\n' in card

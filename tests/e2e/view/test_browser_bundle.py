@@ -399,6 +399,7 @@ async def judged(sample, answer, ctx):
 """
 
 
+@pytest.mark.long
 def test_long_transcripts_texts_and_pictures_are_in_a_copy(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(STEPS)
     (tmp_path / "pixel.png").write_bytes(PIXEL)

@@ -116,9 +116,12 @@ def test_a_field_keeps_its_text_and_the_window_its_place(browser: Browser, tmp_p
 def test_the_form_for_hand_set_scores_appears_when_the_sample_is_scored(browser: Browser, tmp_path: Path) -> None:
     door = gate(tmp_path, free=1)
     course = stage(tmp_path, 3, model=door.model, concurrency={"samples": 1})
-    with alive(course) as process, Viewer(str(course.store), "--edit", cwd=tmp_path) as viewer:
-        wait_for(course.has_begun, "the run")
-        with browser.watch(viewer.url, viewer.link) as watched:
+    with alive(course) as process:
+        wait_for(course.has_begun, "the run")  # `view` refuses a store without runs
+        with (
+            Viewer(str(course.store), "--edit", cwd=tmp_path) as viewer,
+            browser.watch(viewer.url, viewer.link) as watched,
+        ):
             page = watched.page
             watched.open(f"/runs/sums/{RUN}/samples/sums/arith/s0002/1")
             assert page.locator("#edit").count() == 0
@@ -128,6 +131,7 @@ def test_the_form_for_hand_set_scores_appears_when_the_sample_is_scored(browser:
         process.wait(60)
 
 
+@pytest.mark.long
 def test_the_focus_the_chosen_line_and_scrolled_tables_stay(browser: Browser, tmp_path: Path) -> None:
     with live_run(tmp_path) as (viewer, _), browser.watch(viewer.url, viewer.link, width=400) as watched:
         page = watched.page
@@ -173,6 +177,7 @@ def test_text_that_is_selected_stays_selected(browser: Browser, tmp_path: Path) 
         )
 
 
+@pytest.mark.long
 def test_a_hidden_page_leaves_the_connection_to_others(browser: Browser, tmp_path: Path) -> None:
     """A browser opens at most six connections to one server."""
     with live_run(tmp_path, 600) as (viewer, _), browser.context() as context:

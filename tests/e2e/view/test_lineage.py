@@ -229,7 +229,7 @@ def test_the_run_as_it_was_is_the_run_whose_journal_was_cut_there(
         "first kill": lives[0]["last_n"],
         "between": lives[1]["first_n"],
         "second kill": lives[1]["last_n"],
-        "middle": lives[2]["first_n"] + 40,
+        "middle": middle_of(lives[2]),
         "last": lives[2]["last_n"],
     }[where]
     cut_copy(run, last, tmp_path / "cut")
@@ -241,6 +241,11 @@ def test_the_run_as_it_was_is_the_run_whose_journal_was_cut_there(
         assert "interrupted" not in str(found), "a process was running when the record was written"
         found, wanted = without_status(found), without_status(wanted)
     assert found == wanted
+
+
+def middle_of(life: dict[str, Any]) -> int:
+    """A record in the middle of a life: how many there are depends on when the lives before it were killed."""
+    return int(life["first_n"] + life["last_n"]) // 2
 
 
 def without_status(found: dict[str, Any]) -> dict[str, Any]:
@@ -264,8 +269,9 @@ def without_status(found: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_run_of_the_past_that_had_not_ended_was_running(viewer: Served) -> None:
     lives = viewer.json("/runs/sums/killed/lineage")["lineage"]["lives"]
-    past = viewer.json(f"/runs/sums/killed/lineage?at={lives[2]['first_n'] + 40}")["lineage"]
-    assert (past["status"], past["reason"]) == ("running", f"when record {lives[2]['first_n'] + 40:,} was written")
+    n = middle_of(lives[2])
+    past = viewer.json(f"/runs/sums/killed/lineage?at={n}")["lineage"]
+    assert (past["status"], past["reason"]) == ("running", f"when record {n:,} was written")
     assert [each["ended"] for each in past["lives"]] == ["killed", "killed", "running"]
 
 

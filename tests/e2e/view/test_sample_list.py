@@ -165,6 +165,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_while_it_builds_leaves_a_list_that_the_next_one_completes(tmp_path: Path) -> None:
     assert call("run", write_spec(tmp_path, 2000), "--id", "r", cwd=tmp_path).code in (0, 1)
     keys, before, draw = [line["key"] for line in exported(tmp_path)], state_of(tmp_path), random.Random(1)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.live_runs import RUN, Stage, ends, gate, stage, wait_for
 from tests.e2e.test_no_flock import SOON, begin, finish, show
 from tests.e2e.view.served import Served
@@ -36,6 +38,7 @@ def lives_of(found: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(each["host"], each["epoch"], each["ended"], each["finished"]) for each in found["lineage"]["lives"]]
 
 
+@pytest.mark.long
 def test_a_takeover_shows_both_machines_their_epochs_and_what_each_finished(tmp_path: Path) -> None:
     door = gate(tmp_path, free=FREE)
     course = stage(tmp_path, SAMPLES, model=door.model | {"max_connections": 2}, grace_seconds=0.1)

@@ -69,7 +69,9 @@ def test_the_example_of_a_scorer_is_accepted(name: str, monkeypatch: pytest.Monk
 
 
 def test_the_example_of_every_command_works(tmp_path: Path) -> None:
-    """`view` and `demo` do not return at once; `init` needs an empty folder; `cancel` and `tune` a run that works."""
+    """`view`, `demo` and `launch` do not return at once; `merge` needs runs of one plan; `init` needs an empty folder;
+    `cancel` and `tune` a run that works.
+    """
     spec = write_spec(tmp_path)
     for run_id in ("RUN", "OTHER"):
         assert call("run", spec, "--id", run_id, cwd=tmp_path).code == 0
@@ -78,7 +80,7 @@ def test_the_example_of_every_command_works(tmp_path: Path) -> None:
     for name, command in named("command").items():
         words = [actual.get(word, word).replace("NAME", "sums") for word in command.example.split()]
         assert words[:2] == ["holdfast", name]
-        if name not in {"view", "demo", "init", "cancel", "tune"}:
+        if name not in {"view", "demo", "launch", "merge", "init", "cancel", "tune"}:
             codes[name] = call(*words[1:], cwd=tmp_path).code
     assert {name: code for name, code in codes.items() if code != (7 if name == "gate" else 0)} == {}
     not_running = call(*named("command")["tune"].example.split()[1:], cwd=tmp_path)

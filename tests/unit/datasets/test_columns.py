@@ -176,6 +176,7 @@ def assert_memory_is_below(folder: Path, count: int, allowed: int) -> None:
         path.unlink()
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_rows_take_little_memory(tmp_path: Path) -> None:
     assert_memory_is_below(tmp_path, 100_000, 6 * MEGABYTE)
 

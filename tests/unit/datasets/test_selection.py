@@ -101,6 +101,7 @@ def test_values_keep_their_types_on_disk() -> None:
     assert found.row == row
 
 
+@pytest.mark.long
 def test_rows_of_a_large_data_set_are_not_held_in_memory() -> None:
     """200,000 rows of 1 KB: 200 MB. What is allowed is a tenth of that."""
 

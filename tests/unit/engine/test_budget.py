@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.engine.budget import Amount, Budget, Grant, output_limit
+from holdfast.errors import StoreError
 from holdfast.models.call import ModelCall, current_call
 from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import Bill, Failure
@@ -235,3 +236,148 @@ def test_time_of_earlier_processes_counts() -> None:
 )
 def test_how_long_an_answer_may_be_is_in_the_parameters(params: dict[str, Any], most: int | None) -> None:
     assert output_limit(params) == most
+
+
+class Shared:
+    """Grants of a run with several workers: this one gets what `left` says, in parts of at most `part`."""
+
+    def __init__(self, left: float, part: float = 2.0) -> None:
+        self.left, self.part, self.allowed, self.asked = left, part, 0.0, 0
+        self.error: Exception | None = None
+        self.closed: Amount | None = None
+
+    def open(self, limits: RunLimits, spent: Amount) -> float:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.allowed = spent.requests
+        return 90.0
+
+    def ask(self, limits: RunLimits, spent: Amount, wanted: Amount) -> Grant:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        more = min(self.left, max(self.part, wanted.requests - self.allowed))
+        self.left, self.allowed = self.left - more, self.allowed + more
+        return Grant(Amount(math.inf, math.inf, self.allowed), Amount(requests=100.0 - self.left))
+
+    def close(self, spent: Amount) -> None:
+        self.closed = spent
+
+    def count_workers(self) -> int:
+        return 2
+
+
+async def shared_budget(shared: Shared, **limits: Any) -> tuple[Budget, list[tuple[str, float | None]]]:
+    stopped: list[tuple[str, float | None]] = []
+    budget = Budget(RunLimits(**limits), Story(), {("m", ""): PRICE}, lambda *why: stopped.append(why), shared)
+    await budget.open()
+    return budget, stopped
+
+
+async def asked(model: Model, count: int) -> None:
+    """Wait for threads that ask for grants, until so many requests are under way."""
+    for _ in range(1000):
+        if len(model.under_way) >= count:
+            break
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)
+    assert len(model.under_way) == count
+
+
+def test_more_is_asked_for_before_a_run_ends_and_one_question_serves_all() -> None:
+    async def main() -> None:
+        shared = Shared(left=6.0)
+        budget, stopped = await shared_budget(shared, requests=100)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(9)]
+        await asked(model, 6)
+        assert shared.asked == 4  # three grants of two, and a refusal
+        await model.answer(1)
+        await asked(model, 5)
+        assert shared.asked == 5  # another worker might have returned something
+        for _ in range(5):
+            await model.answer(1)
+        for _ in range(1000):
+            if stopped:
+                break
+            await asyncio.sleep(0.005)
+        assert stopped == [
+            ("budget: limits.run.requests is 100, and 100 is used by all workers, or granted to them", math.inf)
+        ]
+        assert budget.spent.requests == 6
+        await budget.close()
+        assert shared.closed == budget.spent
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_what_another_worker_returns_is_used() -> None:
+    async def main() -> None:
+        shared = Shared(left=2.0)
+        budget, stopped = await shared_budget(shared, requests=100)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(3)]
+        await asked(model, 2)
+        shared.left = 1.0
+        await model.answer(1)
+        await asked(model, 2)
+        assert stopped == []
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_a_ledger_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.budget._RETRY_SECONDS", 0.01)
+
+    async def main() -> None:
+        shared = Shared(left=5.0)
+        shared.error = StoreError("the store is down")
+        budget, stopped = await shared_budget(shared, requests=100)
+        shared.error = StoreError("the store is down")
+        model = Model(budget)
+        tasks = [model.ask()]
+        for _ in range(1000):
+            if shared.asked >= 3:
+                break
+            await asyncio.sleep(0.005)
+        assert "the store is down" in budget.waits_for
+        assert (model.under_way, stopped) == ([], [])
+        shared.error = None
+        await asked(model, 1)
+        assert budget.waits_for == ""
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_limits_that_are_tuned_are_asked_for_again() -> None:
+    async def main() -> None:
+        shared = Shared(left=1.0)
+        budget, _ = await shared_budget(shared)
+        model = Model(budget)
+        tasks = [model.ask()]
+        await asked(model, 1)
+        assert shared.asked == 0
+        budget.change(RunLimits(requests=5))
+        tasks += [model.ask() for _ in range(2)]
+        await asked(model, 2)
+        shared.left = 1.0
+        budget.change(RunLimits(requests=6))
+        await asked(model, 3)
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_time_is_that_of_the_whole_run() -> None:
+    async def main() -> None:
+        budget, stopped = await shared_budget(Shared(left=1.0), seconds=100.0)
+        budget.look_at_clock(9.0)
+        assert stopped == []
+        budget.look_at_clock(10.0)
+        assert stopped == [("budget: limits.run.seconds is 100, and the run has worked for 100 s", None)]
+
+    asyncio.run(main())

@@ -17,6 +17,7 @@ from holdfast.journal.ownership.claims import (
     Claim,
     TakeoverTiming,
     greatest_epoch,
+    observe_claim,
     read_beat,
     take_epoch,
     write_beat,
@@ -300,3 +301,58 @@ def test_this_process_is_what_a_claim_names() -> None:
     objects = MemoryObjects()
     take_epoch(objects, 1)
     assert msgspec.json.decode(objects.held["lease/000001"], type=Claim).holder.pid == os.getpid()
+
+
+class Watched:
+    """A run that somebody else holds, and how many requests a look at it costs."""
+
+    def __init__(self) -> None:
+        self.store = MemoryObjects(url=f"memory://{uuid.uuid4().hex}")
+        self.asked: list[str] = []
+        self.hours = Hours()
+
+    def look(self) -> tuple[bool, int]:
+        """Whether it could be taken over, and the number of requests."""
+        self.asked.clear()
+        is_free, _ = observe_claim(Broken(self.store, self._count), self.hours)
+        return is_free, len(self.asked)
+
+    def _count(self, verb: str, name: str) -> str:
+        self.asked.append(f"{verb} {name}")
+        return "do"
+
+
+def test_a_look_at_a_run_that_nobody_has_claimed_is_one_request() -> None:
+    assert Watched().look() == (True, 1)
+
+
+def test_a_look_at_a_live_holder_is_one_request_after_the_first() -> None:
+    watched = Watched()
+    claimed(watched.store, 1, ELSEWHERE, Beat(1))
+    assert watched.look() == (False, 3)
+    for count in range(2, 6):
+        watched.hours.now += EXPIRY * 2
+        write_beat(watched.store, 1, Beat(count))
+        assert watched.look() == (False, 1)
+
+
+def test_a_holder_that_does_not_beat_for_an_expiry_can_be_followed() -> None:
+    watched = Watched()
+    claimed(watched.store, 1, ELSEWHERE, Beat(1))
+    assert watched.look()[0] is False
+    watched.hours.now += EXPIRY - 1
+    assert watched.look() == (False, 1)
+    watched.hours.now += 2
+    assert watched.look() == (True, 2)
+
+
+def test_a_new_holder_is_seen_although_the_beat_of_the_old_one_is_the_same() -> None:
+    watched = Watched()
+    claimed(watched.store, 1, ELSEWHERE, Beat(1))
+    assert watched.look()[0] is False
+    claimed(watched.store, 2, ELSEWHERE, Beat(1))
+    watched.hours.now += EXPIRY + 1
+    assert watched.look()[0] is False, "the new holder has just begun"
+    write_beat(watched.store, 2, Beat(2, ended=True))
+    assert watched.look() == (True, 2)
+    assert watched.look() == (True, 2), "a run that has ended costs two requests"

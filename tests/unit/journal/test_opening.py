@@ -296,9 +296,9 @@ def test_a_newer_format_is_refused_and_nothing_on_disk_changes(folder: str) -> N
 
 def test_a_newer_format_whose_header_has_another_shape_is_refused_as_such(folder: str) -> None:
     write_session(folder, notes("a", 2), wanted=WIDE)
-    newer = draft("segment", {"format": 2, "run": UID, "chapter": 2})
+    newer = draft("segment", {"format": 3, "run": UID, "chapter": 2})
     with open(path_of(folder, 2), "wb") as file:
         file.write(line_of(newer, 4, AT, seed_of(UID)))
-    with pytest.raises(FormatError, match="format 2"):
+    with pytest.raises(FormatError, match="format 3"):
         list_chain(QUICK, folder, UID)
-    assert "format 2" in verify(folder, disk=QUICK).errors[0]
+    assert "format 3" in verify(folder, disk=QUICK).errors[0]

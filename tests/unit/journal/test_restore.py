@@ -13,7 +13,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal import seal, verify
 from holdfast.journal.disk import OsDisk
 from holdfast.journal.mirror.pieces import FolderSource, MirrorSource, Source, parse_piece
-from holdfast.journal.mirror.restore import restore, uid_of
+from holdfast.journal.mirror.restore import lacks, restore, uid_of
 from holdfast.journal.opening import open_to_write
 from holdfast.records import line_of, seed_of
 from tests.journals import (
@@ -88,6 +88,27 @@ def test_doing_it_again_changes_nothing(run: Path, tmp_path: Path) -> None:
     before = tree_of(str(tmp_path / "new"))
     assert not restore(str(tmp_path / "new"), [source], pytest.fail).changed
     assert tree_of(str(tmp_path / "new")) == before
+
+
+def test_what_a_folder_lacks_is_known_from_names_and_sizes(run: Path, tmp_path: Path) -> None:
+    objects, new = chunked(run), tmp_path / "new"
+
+    def refuse(verb: str, name: str) -> str:
+        assert verb == "list", f"{verb} {name}"
+        return "do"
+
+    def is_lacking() -> bool:
+        return lacks(str(new), MirrorSource(Broken(objects, refuse)))
+
+    assert is_lacking()
+    restore(str(new), [MirrorSource(objects)], pytest.fail)
+    assert not is_lacking()
+    last = max(name for name in objects.held if "-" in name)
+    data = objects.get(last)
+    assert data is not None
+    end = int(last.rpartition("-")[2])
+    objects.put(f"{last.rpartition('/')[0]}/{end:012d}-{end + len(data):012d}", data)
+    assert is_lacking()
 
 
 class Dying:

@@ -3,6 +3,9 @@
 import errno
 import fcntl
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 from holdfast.errors import HeldError
 from holdfast.journal import Lock
 from holdfast.journal.ownership import terms
-from holdfast.journal.ownership.terms import Term, is_term_held
+from holdfast.journal.ownership.terms import Term, is_term_held, observe_term
 
 NEVER = 3600.0
 
@@ -49,6 +52,17 @@ def test_a_term_that_was_ended_is_followed_at_once(tmp_path: Path) -> None:
     assert not is_term_held(str(tmp_path))
 
 
+def test_the_term_of_a_process_that_was_killed_here_is_followed_at_once(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from holdfast.journal.ownership.terms import Term; Term(sys.argv[1]); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    clock = Clock()
+    take(tmp_path, clock=clock).end()
+    assert clock.now == 0.0
+
+
 def test_a_term_whose_beat_does_not_change_expires_and_its_holder_learns_that_it_lost(tmp_path: Path) -> None:
     first = take(tmp_path, beat_seconds=0.02)
     first._over.set()  # noqa: SLF001 - its process is stopped
@@ -74,7 +88,7 @@ def test_a_term_that_beats_is_held_and_the_refusal_names_its_holder(tmp_path: Pa
 
 
 def test_of_many_that_claim_an_expired_term_one_gets_it(tmp_path: Path) -> None:
-    take(tmp_path)
+    Term(str(tmp_path), NEVER, 0.5)
     got: list[Term] = []
     refused: list[HeldError] = []
 
@@ -150,3 +164,68 @@ def test_a_folder_that_cannot_hold_terms_is_an_error_of_the_system_not_a_hang(
     with pytest.raises(OSError, match="lease"):
         Lock(str(tmp_path))
     assert len(os.listdir("/proc/self/fd")) == before, "the lock file's handle is left open"
+
+
+@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_of_two_that_race_for_a_free_run_one_wins(tmp_path: Path, times: int) -> None:
+    for number in range(times):
+        run = tmp_path / str(number)
+        run.mkdir()
+        ready, won, lost = threading.Barrier(2), list[Term](), list[HeldError]()
+
+        def race(run: Path = run, ready: threading.Barrier = ready, won: list[Term] = won) -> None:
+            ready.wait()
+            try:
+                won.append(take(run))
+            except HeldError as error:
+                lost.append(error)  # noqa: B023 - joined before the next round
+
+        racers = [threading.Thread(target=race) for _ in range(2)]
+        for racer in racers:
+            racer.start()
+        for racer in racers:
+            racer.join()
+        # Both see a free run. The one whose file was created first owns it; the other may also have watched its beat
+        # for an expiry of its own clock, which moves only while it sleeps.
+        owners = [term for term in won if not term.look()]
+        assert len(owners) == 1
+        for term in won:
+            term.end()
+
+
+def test_many_terms_are_watched_at_once_and_none_is_waited_for(tmp_path: Path) -> None:
+    clock, runs = Clock(), [tmp_path / str(number) for number in range(5)]
+    for run in runs:
+        run.mkdir()
+    held = [take(run) for run in runs]
+    assert [observe_term(str(run), clock) for run in runs] == [False] * 5
+    clock.now = 19.0
+    held[0]._beat(1)  # noqa: SLF001 - this one is alive
+    assert [observe_term(str(run), clock) for run in runs] == [False] * 5
+    clock.now = 20.5
+    assert [observe_term(str(run), clock) for run in runs] == [False, True, True, True, True]
+    before = clock.now
+    successor = Term(str(runs[1]), NEVER, 20.0, clock, clock.sleep)
+    assert clock.now == before  # it was watched long enough already
+    assert held[1].look()
+    for term in (held[0], *held[2:], successor):
+        term.end()
+    assert observe_term(str(runs[2]), clock)
+
+
+def test_a_holder_is_sure_only_while_its_beats_are_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: now[0])
+    term = take(tmp_path)
+    sure = [term.is_confirmed]
+    for seconds in (13.0, 1.0):  # after two thirds of the expiry: the machine slept
+        now[0] += seconds
+        sure.append(term.is_confirmed)
+    term._beat(1)  # noqa: SLF001 - its thread continues
+    assert [*sure, term.is_confirmed] == [True, True, False, True]
+    other = terms._claim(str(tmp_path / "lease"), 2, "other", 20.0)  # noqa: SLF001 - another process takes over
+    now[0] += 14.0
+    term._beat(2)  # noqa: SLF001
+    assert other
+    assert not term.is_confirmed
+    term.end()

@@ -39,6 +39,7 @@ class Poison:
         return self._as_json(every[self.case % len(every)], status)
 
 
+@pytest.mark.long
 @each_style
 @pytest.mark.parametrize("asked", ["look", "find", "submit"])
 def test_whatever_is_said_of_a_job_is_a_job_or_a_failure(

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.plan import all_benchmarks, expand_benchmarks
+from holdfast.plan import all_benchmarks, resolve_benchmarks
 from holdfast.records import Answer, Row, Sample
 from holdfast.score import resolve
 from holdfast.score.results import score_answer
+from holdfast.spec import SpecFile
 
 
 def convert(name: str, row: Row) -> Row:
@@ -163,9 +164,9 @@ def test_strict_extraction_of_bbh_needs_the_line(row: Row, text: str, expected: 
 
 def test_a_subset_is_a_list_of_configs_or_a_condition() -> None:
     def dataset_of(name: str, subset: Any) -> Any:
-        expanded: Any = expand_benchmarks({"tasks": [{"benchmark": name, "subset": subset}]})
-        return expanded["tasks"][0]["dataset"]
+        raw = {"models": ["mock"], "tasks": [{"benchmark": name, "subset": subset}]}
+        return resolve_benchmarks(SpecFile("", raw)).spec.tasks[0].dataset
 
-    assert dataset_of("mgsm", "de")["config"] == ["de"]
-    assert dataset_of("bbh", ["navigate", "snarks"])["config"] == ["navigate", "snarks"]
-    assert dataset_of("competition_math", "Algebra")["where"] == "type in ['Algebra']"
+    assert dataset_of("mgsm", "de").config == ["de"]
+    assert dataset_of("bbh", ["navigate", "snarks"]).config == ["navigate", "snarks"]
+    assert dataset_of("competition_math", "Algebra").where == "type in ['Algebra']"

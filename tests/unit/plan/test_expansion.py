@@ -1,6 +1,6 @@
 """Benchmarks in a spec: whole tasks with the changes of the user, and resumes after a new version."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,13 +10,14 @@ from holdfast.errors import SpecError
 from holdfast.plan.benchmarks import (
     Benchmark,
     adopt_benchmarks,
+    change_benchmarks,
     changed_fields,
-    expand_benchmarks,
-    mark_changes,
+    find_benchmark_doubts,
+    resolve_benchmarks,
     science,
 )
 from holdfast.plan.benchmarks.registry import all_benchmarks, find_conversion, is_benchmark_name
-from holdfast.spec import Spec, build_spec
+from holdfast.spec import Spec, SpecFile, spec_mapping
 
 MINE = Benchmark(
     name="mine",
@@ -43,11 +44,13 @@ BY_CONFIG = msgspec.structs.replace(
     task={**MINE.task, "dataset": {"hub": "o/mine", "config": ["de", "en"], "where": "level > 1"}},
 )
 WHOLE = msgspec.structs.replace(MINE, name="mine:whole", subset="")
+BARE = msgspec.structs.replace(MINE, name="bare", task={**MINE.task, "fewshot": None}, share="no-text")
+SHOTS = msgspec.structs.replace(MINE, name="bare:2shot", share="no-text")
 
 
 @pytest.fixture(autouse=True)
 def _offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    offer(monkeypatch, MINE, BY_CONFIG, WHOLE)
+    offer(monkeypatch, MINE, BY_CONFIG, WHOLE, BARE, SHOTS)
     yield
     all_benchmarks.cache_clear()
 
@@ -57,9 +60,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, *benchmarks: Benchmark) -> None:
     all_benchmarks.cache_clear()
 
 
-def spec_of(*tasks: Any, **fields: Any) -> Spec:
+def spec_of(*tasks: Any, sets: Sequence[str] = (), **fields: Any) -> Spec:
     raw = {"models": [{"name": "m", "provider": "mock"}], "tasks": list(tasks), **fields}
-    return mark_changes(build_spec(expand_benchmarks(raw)))
+    return resolve_benchmarks(SpecFile("", raw), sets).spec
 
 
 def test_a_name_alone_is_the_whole_task_with_its_version() -> None:
@@ -182,3 +185,85 @@ def test_a_subset_is_stored_so_that_planning_can_check_it() -> None:
     (task,) = spec_of({"benchmark": "mine", "subset": ["a", "b"]}).tasks
     assert task.benchmark is not None
     assert (task.benchmark.subset, task.benchmark.by) == (["a", "b"], "topic")
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        ("tasks.mine.subset=art", "dataset.where", "topic in ['art']"),
+        ("tasks.mine.subset=[art, law]", "dataset.where", "topic in ['art', 'law']"),
+        ("tasks[0].fewshot.n=5", "fewshot.n", 5),
+        ("tasks.mine.fewshot.n=0", "fewshot", None),
+        ("tasks.mine.counts.empty=as_is", "counts.empty", "as_is"),
+        ("tasks.mine.scorers=[includes]", "scorers", ["includes"]),
+        ("tasks.mine.dataset.shuffle=7", "dataset.shuffle.seed", 7),
+    ],
+)
+def test_every_field_of_a_benchmark_can_be_set(setting: str, field: str, value: Any) -> None:
+    (task,) = spec_of("mine", sets=[setting]).tasks
+    found: Any = task
+    for name in field.split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert task.benchmark is not None
+    assert any(name.startswith(field) for name in task.benchmark.changed)
+
+
+def test_a_subset_replaces_that_of_a_stored_spec() -> None:
+    both = {"benchmark": "mine", "subset": "art", "dataset": {"where": "level > 1"}}
+    for given, where in (({"benchmark": "mine", "subset": "art"}, ""), (both, "(level > 1) and ")):
+        stored = spec_mapping(spec_of(given))
+        (task,) = change_benchmarks(stored, ["tasks.mine.subset=law"]).tasks
+        assert task.dataset.where == f"{where}topic in ['law']"
+        assert task.benchmark is not None
+        assert task.benchmark.subset == ["law"]
+        assert change_benchmarks(stored, ["tasks.mine.repeats=2"]).tasks[0].dataset == spec_of(given).tasks[0].dataset
+
+
+def test_a_task_that_is_no_benchmark_has_no_subset() -> None:
+    with pytest.raises(SpecError, match=r"tasks\[0\].subset: only a benchmark has subsets; use dataset.where"):
+        spec_of({"name": "own", "dataset": {"path": "x.jsonl"}, "prompt": "{q}", "subset": "art"})
+
+
+def test_a_number_of_examples_takes_them_as_the_variant_does_and_points_to_it() -> None:
+    spec = spec_of({"benchmark": "bare", "fewshot": {"n": 3}})
+    assert spec.tasks[0].fewshot is not None
+    assert (spec.tasks[0].fewshot.n, spec.tasks[0].fewshot.split) == (3, "train")
+    (doubt,) = find_benchmark_doubts(spec)
+    assert doubt.startswith("tasks[0].fewshot: bare has no examples of its own; bare:2shot has")
+    own = spec_of({"benchmark": "bare", "fewshot": {"n": 3, "path": "x.jsonl"}}).tasks[0].fewshot
+    assert own is not None
+    assert (own.path, own.split) == ("x.jsonl", "")
+    assert list(find_benchmark_doubts(spec_of("bare", "bare:2shot", "mine"))) == []
+
+
+def copied(**changes: Any) -> dict[str, Any]:
+    origin = {"name": "bare", "version": 1, "copy": True}
+    return {"name": "own", "benchmark": origin, "dataset": {"hub": "o/mine", "convert": "bare"}, **changes}
+
+
+def test_a_copy_names_what_was_changed() -> None:
+    (task,) = spec_of(copied(prompt="{question}", scorers=["includes"])).tasks
+    assert task.benchmark is not None
+    assert task.benchmark.copy
+    assert "scorers" in task.benchmark.changed
+    assert "prompt" not in task.benchmark.changed
+
+
+def test_a_copy_is_used_as_it_is_whatever_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = spec_of(copied(prompt="old"))
+    newer = copied(prompt="new", benchmark={"name": "bare", "version": 2, "copy": True})
+    assert adopt_benchmarks(spec_of(newer), stored).tasks[0].prompt == "new"
+
+
+def test_restricted_data_stays_restricted_in_copies() -> None:
+    assert spec_of(copied()).tasks[0].share == "no-text"
+    converted = {"name": "own", "dataset": {"hub": "o/mine", "convert": "bare"}}  # the origin was removed
+    assert spec_of(converted).tasks[0].share == "no-text"
+    for task in (copied(share="ok"), {"benchmark": "bare", "share": "ok"}, {**converted, "share": "ok"}):
+        with pytest.raises(
+            SpecError, match=r"tasks\[0\].share: the terms of the data of bare forbid publishing its text"
+        ):
+            spec_of(task)
+    own = {"name": "own", "dataset": {"path": "x.jsonl"}, "share": "ok"}
+    assert spec_of(own).tasks[0].share == "ok"

@@ -15,7 +15,7 @@ from holdfast.errors import DamageWarning, SpecError
 from holdfast.models import Request
 from holdfast.records.samples import Answer, Sample
 from holdfast.report import ExportLine
-from holdfast.report import cells as reporting
+from holdfast.report import cell_totals as reporting
 from holdfast.report.compare.comparison import Comparison, compare_sides
 from holdfast.report.compare.gate import GateRule, RequiredScore, judge_against, judge_level, shortcomings
 from holdfast.report.compare.leaderboard import leaderboards

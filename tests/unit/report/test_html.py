@@ -11,13 +11,13 @@ import pytest
 from holdfast.records import Key
 from holdfast.records.samples import Usage
 from holdfast.report import CellReport, Comparison, ComparisonResult, Example, RunReport, ScorerReport, Side
-from holdfast.report.cells import Agreement
 from holdfast.report.costs import Cost, CostLine
 from holdfast.report.examples import AnswerSurvey, Curve, ExampleAnswer, ExampleGroup, GivenScore, Latency
 from holdfast.report.formats.html import html_page
 from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
 from holdfast.report.questions import Question
 from holdfast.report.reduction import Reduced
+from holdfast.report.summaries.agreement import Agreement
 from holdfast.stats import BOOL, Scale, Summary
 from tests.unit.report.export_lines import HOSTILE
 

@@ -80,6 +80,7 @@ def is_close(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("repeats", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_small_pages_and_small_steps_give_the_same_report(

@@ -95,8 +95,8 @@ def test_a_run_without_scores_or_without_answers_has_its_counts_checked(tmp_path
     assert min(found.numbers, again.numbers) > 10
 
 
-def halved(values: Any, groups: Any = None) -> Any:
-    found = sum_groups(values, groups)
+def halved(values: Any, groups: Any = None, weights: Any = None) -> Any:
+    found = sum_groups(values, groups, weights)
     return msgspec.structs.replace(found, squares=found.squares / 4)
 
 

@@ -16,7 +16,7 @@ from holdfast.models import Request as Asking
 from holdfast.records import draft
 from holdfast.records.facts import AnomaliesRechecked
 from holdfast.records.samples import Answer, Sample
-from holdfast.report import cells
+from holdfast.report.summaries import agreement
 from holdfast.runs import Run, RunLocation, find_run
 from holdfast.runs.verification import check_scores
 from holdfast.score import scorer
@@ -119,7 +119,7 @@ def test_a_mistake_in_an_agreement_is_found(
     place: RunLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))  # the usual one has the right values
-    monkeypatch.setattr(cells, name, other(getattr(cells, name), lambda value: value / 2))
+    monkeypatch.setattr(agreement, name, other(getattr(agreement, name), lambda value: value / 2))
     (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found
 

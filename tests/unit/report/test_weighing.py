@@ -8,12 +8,12 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy 
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.cells import agreements, judges_of, panels
 from holdfast.report.compare.comparison import adjust_p_values, compare_sides, differing_scorers
 from holdfast.report.compare.gate import GateRule, judge_against, judge_level
 from holdfast.report.compare.leaderboard import leaderboards
 from holdfast.report.compare.sides import SideAnswers, choose_measures, sides_of
 from holdfast.report.costs import Cost
+from holdfast.report.summaries.agreement import agreements, judges_of, panels
 from holdfast.score.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
 from holdfast.stats import COUNT, NUMBER, UNIT, Scale

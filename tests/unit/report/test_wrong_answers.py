@@ -10,11 +10,13 @@ import pytest
 from holdfast.models import Request
 from holdfast.pytest_plugin import assert_score
 from holdfast.records.samples import Answer, Sample
+from holdfast.report.cell_totals import CellAnswers
 from holdfast.report.cells import CellReport
 from holdfast.report.compare.comparison import compare_sides
 from holdfast.report.compare.gate import GateRule, judge_level
 from holdfast.report.formats.latex import latex
 from holdfast.report.formats.markdown import markdown
+from holdfast.report.summaries.wrong_answers import WrongAnswers
 from holdfast.runs import Run, find_run, leaderboard_of
 from holdfast.score import scorer
 from holdfast.solve import Context
@@ -229,3 +231,57 @@ def test_without_wrong_answers_nothing_is_said(tmp_path: Path) -> None:
     go(tmp_path, given([asked({}, failed=())], [mock()]))
     with Run.find(str(tmp_path), "run-1") as run:
         assert "as wrong" not in str(run.report())
+
+
+SUMS = [{"id": f"s{number}", "input": f"question {number}", "target": "7"} for number in range(10)]
+
+
+async def reply_sums(request: Request) -> str:
+    """2 answers have no number, 3 a wrong one, 5 the right one."""
+    number = int(str(request.messages[-1]["content"]).split()[-1])
+    return "no idea" if number < 2 else "8" if number < 5 else "7"
+
+
+@pytest.mark.parametrize("scorer", ["numeric", {"exact_match": {"extract": {"regex": {"pattern": "[0-9]"}}}}])
+def test_the_rate_of_unreadable_answers_is_beside_the_mean(tmp_path: Path, scorer: Any) -> None:
+    go(tmp_path, given([Asked(rows=SUMS, scorers=[scorer])], [model("m", reply_sums)]))
+    (found,) = reported(tmp_path)[0].scorers
+    assert found.summary.mean == 0.5
+    assert found.wrong == WrongAnswers({"unreadable": 2}, 5 / 8, 8)
+    with Run.find(str(tmp_path), "run-1") as run:
+        report = run.report()
+        rest = "the mean over the other 8 answers is 0.6250"
+        said = f"2 unreadable answers count as wrong (20.0% unreadable of 10); {rest}"
+        for text in (str(report), markdown(report), report._repr_html_(), latex([report]).replace("\\", "")):
+            assert said in text
+
+
+def test_the_rate_of_unreadable_answers_needs_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"repeats": 2}
+    go(tmp_path, given([Asked(rows=SUMS, scorers=["numeric"], fields=fields)], [model("m", reply_sums)]))
+    monkeypatch.setattr(CellAnswers, "rows", None)
+    monkeypatch.setattr(CellAnswers, "scores", None)
+    with Run.find(str(tmp_path), "run-1") as run:
+        (found,) = run.report().cells[0].scorers
+    assert found.wrong == WrongAnswers({"unreadable": 4}, 5 / 8, 16)
+
+
+def test_unreadable_and_failed_answers_have_a_rate_each(tmp_path: Path) -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        if sample.id == "s9":
+            raise ValueError("no")
+        return "none" if sample.id == "s0" else "7"
+
+    go(tmp_path, given([Asked(rows=SUMS, solver=solve, scorers=["numeric"], fields=WRONG)]))
+    (found,) = reported(tmp_path)[0].scorers
+    assert found.wrong == WrongAnswers({"failed": 1, "unreadable": 1}, 1.0, 8)
+
+
+def test_a_score_set_by_hand_is_readable(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=SUMS, scorers=["numeric"])], [model("m", reply_sums)]))
+    for sample in ("s0", "s1"):
+        edit = ("--set", f"task/m/{sample}/1", "numeric=true", "--reason", "it says seven", "--by", "ann")
+        done = call("score", "run-1", *edit, "--store", tmp_path, cwd=tmp_path)
+        assert done.code == 0, done.err
+    (found,) = reported(tmp_path)[0].scorers
+    assert (found.summary.mean, found.wrong) == (0.7, None)

@@ -104,7 +104,7 @@ def test_dying_while_it_is_made_leaves_the_run_as_it_was(kept: Kept, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runs.maintenance.compaction.seal", die)
+        patch.setattr("holdfast.journal.appender.seal", die)
         with pytest.raises(KeyboardInterrupt):
             condense(str(kept.journal.parent))
     assert records(kept.journal) == before

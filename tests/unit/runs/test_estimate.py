@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.records.samples import Usage
 from holdfast.runs import check
-from holdfast.runs.estimate import Estimate, Range, estimate
+from holdfast.runs.estimate import Estimate, Range, estimate, read_prompts
 from holdfast.runs.summary import Observed
 from tests.unit.engine.runs import Asked, given, rows
 
@@ -33,6 +33,22 @@ def test_where_the_need_is_unknown_nothing_is_reported_about_the_limit() -> None
     assert over("cost_usd", 0.5, Range(0.25, None)) == []
     assert over("cost_usd", 0.5, Range(0.25, 0.4)) == []
     assert over("cost_usd", 0.5, None) == []
+
+
+def test_scored_continuations_are_counted_as_requests() -> None:
+    own = [{"id": "1", "input": "Grass is", "choices": ["red", "green", "as green as grass"]}]
+    own.append({"id": "2", "input": "Milk is", "choices": ["white", "black"]})
+    own.append({"id": "3", "input": "This row fails", "choices": ["alone"]})
+    fields = {"prompt": "{input}", "solver": "choice_likelihood"}
+    mock = {"name": "m", "provider": "mock"}
+    prepared, _ = check(given([Asked("t", own, solver=None, fields=fields)], [mock]))
+    (cell,) = estimate(prepared.spec, prepared.works, {}).cells
+    assert (cell.answers, cell.requests, cell.output_tokens) == (3, Range(6, 6), Range(6, 6))
+    (work,) = prepared.works.values()
+    prompts = read_prompts(work, prepared.spec, shown=3)
+    assert list(prompts.first) == ["1", "2", "3"]
+    assert list(prompts.continuations) == ["1", "2"]
+    assert prompts.continuations["2"][0].continuation == " white"
 
 
 @pytest.mark.parametrize("seen", [{}, {("t", "m"): Observed("r", 5, {"": Usage(50, 10, requests=5)})}])

@@ -53,6 +53,21 @@ def test_the_same_command_again_sends_no_request_and_says_the_same(tmp_path: Pat
     assert status(tmp_path) == "completed"
 
 
+def test_an_id_of_another_experiment_is_refused_if_the_user_named_no_experiment(tmp_path: Path) -> None:
+    wanted = given([Asked(rows=rows(1))])
+    go(tmp_path, wanted)
+    spec = msgspec.structs.replace(wanted.spec, experiment="other one")
+    named = msgspec.structs.replace(wanted, spec=spec)
+    unnamed = msgspec.structs.replace(named, names_experiment=False)
+    said = f"the id {RUN} is that of the run {wanted.spec.experiment}/{RUN}, and this would be another run, other one/"
+    with pytest.raises(DriftError, match=said):
+        new_run_location(unnamed, str(tmp_path), RUN)
+    assert new_run_location(unnamed, str(tmp_path)).experiment == "other one"
+    go(tmp_path, named)
+    assert new_run_location(unnamed, str(tmp_path), RUN).began  # it continues its own run
+    assert new_run_location(unnamed, str(tmp_path), RUN).experiments_with_id() == [wanted.spec.experiment]
+
+
 def test_a_run_killed_before_its_last_word_is_completed_by_the_next_start(tmp_path: Path) -> None:
     wanted = given([Asked(rows=rows(3), scorers=[right])])
     go(tmp_path, wanted)

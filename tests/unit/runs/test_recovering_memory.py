@@ -83,6 +83,7 @@ def peak_bytes(folder: Path, count: int, segment_bytes: int) -> int:
     return peak
 
 
+@pytest.mark.long
 def test_ten_times_the_samples_are_recovered_in_about_the_same_memory(tmp_path: Path) -> None:
     few = peak_bytes(tmp_path, 500, 1 << 20)
     many = peak_bytes(tmp_path, 5_000, 1 << 20)

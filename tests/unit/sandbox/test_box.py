@@ -200,7 +200,8 @@ def test_the_first_files_come_from_the_row(tmp_path: Path) -> None:
 
 def test_a_sandbox_that_was_emptied_stays_empty(tmp_path: Path) -> None:
     async def emptied(ctx: Context) -> Any:
-        return await do(ctx, "cat given; rm -rf ./* $TMPDIR/*")
+        # A Python environment below /tmp is shown there, read-only: `rm` cannot remove it.
+        return await do(ctx, "cat given; rm -rf ./* $TMPDIR/* 2>/dev/null; true")
 
     async def more(ctx: Context) -> Any:
         return [await emptied(ctx), await do(ctx, "ls -A . $TMPDIR")]

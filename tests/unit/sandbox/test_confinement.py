@@ -207,7 +207,9 @@ def test_no_command_can_put_a_link_where_the_next_one_is_shown_a_folder(folder: 
     line = f"for each in tmp /tmp /sandbox ../tmp; do rm -rf $each; ln -sfn {victim} $each; done; ls -l / ."
     bash(folder, line)
     ran = bash(folder, "cat /tmp/key tmp/key; echo gone > /tmp/escaped; echo gone > tmp/escaped; ls -A /tmp")
-    assert ran.stdout.splitlines() == ["escaped", "victim"]  # the link lies in /tmp, and leads nowhere
+    shown = [os.path.relpath(sys.prefix, "/tmp").split("/")[0]]  # a Python environment below /tmp is shown there
+    # The link lies in /tmp, and leads nowhere.
+    assert [name for name in ran.stdout.splitlines() if name not in shown] == ["escaped", "victim"]
     assert "secret" not in ran.stdout
     assert sorted(os.listdir(victim)) == ["key"]
 

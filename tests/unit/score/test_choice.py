@@ -185,7 +185,7 @@ def test_choices_may_be_labelled_by_numbers(text: str) -> None:
 
 def test_choice_says_what_it_read() -> None:
     assert choice(sample("B"), answer("(C)")) == Score(False, "read C")
-    assert choice(sample("B"), answer("?")) == Score(False, "no choice in the answer")
+    assert choice(sample("B"), answer("?")) == Score(False, "no choice in the answer", unreadable=True)
 
 
 def test_how_many_choices_there_are_can_be_said() -> None:

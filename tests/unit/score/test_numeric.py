@@ -171,7 +171,7 @@ def test_tolerances_are_inclusive_and_either_will_do() -> None:
 
 def test_numeric_says_what_it_read() -> None:
     assert numeric(sample("4"), answer("it is $1,000.")) == Score(False, "read $1,000")
-    assert numeric(sample("4"), answer("none")) == Score(False, "no number in the answer")
+    assert numeric(sample("4"), answer("none")) == Score(False, "no number in the answer", unreadable=True)
 
 
 @pytest.mark.parametrize("bad", ["four", "", True, {"a": 1}, float("nan"), float("inf"), ["1", "x"]])
@@ -268,7 +268,7 @@ def test_gsm8k_is_read_strictly_and_flexibly(target: str, text: str, strict: boo
 
 
 def test_without_the_mark_there_is_no_number() -> None:
-    assert score(STRICT, "#### 18", "It is 18") == Score(False, "no number in the answer")
+    assert score(STRICT, "#### 18", "It is 18") == Score(False, "no number in the answer", unreadable=True)
 
 
 @pytest.mark.parametrize("entry", ["numeric", {"numeric": {"extract": "boxed"}}])

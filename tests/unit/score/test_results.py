@@ -18,6 +18,7 @@ from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score import SCORERS, ScoringFailed, as_number, resolve, score_answer, scorer
 from holdfast.score.definition import requires
+from tests.unit.score import answers
 from tests.unit.score.answers import answer, sample
 
 
@@ -222,3 +223,37 @@ def test_a_scorer_that_works_with_a_heavy_package_does_not_hold_up_the_event_loo
     made = requires("text", "rapidfuzz")(scorer(where))
     assert asyncio.run(score_answer(made, sample("4"), answer("4")))["where"].value != threading.main_thread().name
     assert all(SCORERS[name].slow for name in ("edit_similarity", "bleu", "chrf", "rouge", "meteor"))
+
+
+SCHEMA = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "target", "text", "unreadable"),
+    [
+        ("numeric", "4", "no idea", True),
+        ("numeric", "4", "5", False),
+        ("choice", "A", "no idea", True),
+        ("choice", "A", "B", False),
+        ("json_field", "4", "no idea", True),
+        ({"json_schema": {"schema": SCHEMA}}, None, "no idea", True),
+        ({"json_schema": {"schema": SCHEMA}}, None, "[1]", False),
+        ("maths", "4", "", True),
+        ("maths", "4", "5", False),
+        ({"exact_match": {"extract": {"after": {"marker": "Answer:"}}}}, "4", "no idea", True),
+        ({"exact_match": {"extract": {"after": {"marker": "Answer:"}}}}, "4", "Answer: 5", False),
+        ({"token_f1": {"extract": {"after": {"marker": "Answer:"}}}}, "4", "no idea", True),
+        ({"length": {"extract": {"after": {"marker": "Answer:"}}}}, None, "no idea", False),
+        ("exact_match", "4", "no idea", False),
+        ({"when": {"test": {"row_is": {"column": "k", "equals": 1}}, "then": "numeric"}}, "4", "no idea", True),
+    ],
+)
+def test_what_a_scorer_cannot_read_is_marked(entry: Any, target: Any, text: str, unreadable: bool) -> None:
+    found = answers.score(entry, target, text, {"k": 1})
+    assert (found.unreadable, not found.value) == (unreadable, True)
+
+
+def test_a_mark_of_a_score_without_a_number_is_dropped() -> None:
+    assert said(Score(False, unreadable=True))["s"].unreadable
+    assert not said(Score(None, unreadable=True))["s"].unreadable
+    assert not said(Score("label", unreadable=True))["s"].unreadable

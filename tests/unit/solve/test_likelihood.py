@@ -107,6 +107,21 @@ def test_with_a_context_per_choice_the_text_after_the_mark_is_scored() -> None:
     assert [each["characters"] for each in details(answer)] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ("row", "arguments", "prompt"),
+    [
+        ({"choices": ["green", "red"]}, {}, PROMPT),
+        ({"o1": "cup", "o2": "box"}, {"choices": ["o1", "o2"], "context_per_choice": "_"}, "It fits: the _ is small."),
+    ],
+)
+def test_the_preview_is_what_is_asked(row: Row, arguments: dict[str, Any], prompt: str) -> None:
+    _, asked = solve(row, arguments, prompt)
+    solver = resolve_solver({"choice_likelihood": arguments}, "solver")
+    made = solver.continuations(Sample("1", None, None, row), [{"role": "user", "content": prompt}])
+    assert [(each.context, each.continuation) for each in made] == asked
+    assert resolve_solver("chat", "solver").continuations(Sample("1", None, None, row), []) == []
+
+
 def test_few_shot_examples_become_one_text() -> None:
     messages = [
         {"role": "system", "content": "Choose."},

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.records.facts import Change
 from holdfast.spec import Spec, build_spec
-from holdfast.spec.drift import find_differences, refused_changes
+from holdfast.spec.drift import find_differences, refused_changes, with_own_places
 from holdfast.spec.types import field_classes
 from tests.spec_fields import Leaf, Place, changed, full_spec, local_leaves, value_at, with_value
 
@@ -38,6 +38,22 @@ def test_the_class_of_a_field_decides_what_its_change_means(leaf: Leaf, full: di
     assert bool(refused_changes(changes)) == (leaf.declared == "result")
     if leaf.name != "name":  # a part with another name is another part
         assert changes == [Change(leaf.field, old, new, leaf.declared)]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_a_worker_keeps_only_its_own_speed_and_places(leaf: Leaf, full: dict[str, Any], stored: Spec) -> None:
+    own = build_spec(with_value(full, leaf.place, changed(leaf, value_at(stored, leaf))))
+    kept = leaf.declared in ("place", "throughput")
+    assert find_differences(with_own_places(stored, own), own if kept else stored) == []
+
+
+def test_a_part_that_only_the_run_has_is_kept_and_an_own_mirror_too(full: dict[str, Any], stored: Spec) -> None:
+    mirror = full.pop("mirror", None)
+    full["tasks"].pop()
+    own = build_spec(full)
+    assert mirror
+    found = with_own_places(stored, own)
+    assert (found.mirror, found.tasks) == (None, stored.tasks)
 
 
 def test_every_field_of_every_part_was_reached() -> None:

@@ -136,14 +136,20 @@ def test_the_interval_holds_the_truth_95_times_in_100(method: module.Method, dra
     assert scipy_stats.binom.ppf(1e-4, 4000, 0.925) <= held <= scipy_stats.binom.ppf(1 - 1e-4, 4000, 0.96)
 
 
+def singly(correct: int, incorrect: int, others: int) -> dict[tuple[int, int, int], int]:
+    """Every answer is a group of its own."""
+    return {(1, 0, 0): correct, (0, 1, 0): incorrect, (0, 0, 1): others}
+
+
 def test_f1_of_grades_is_the_harmonic_mean_of_both_shares() -> None:
-    found = graded_f1(60, 20, 20)
+    found = graded_f1(singly(60, 20, 20))
     assert found.mean == pytest.approx(2 / (1 / 0.6 + 1 / 0.75))
     assert found.low is not None
     assert found.high is not None
     assert found.low < 0.6667 < found.high
-    assert graded_f1(5, 0, 0) == Summary(5, 1.0)
-    assert graded_f1(0, 0, 0) == Summary(0)
+    assert graded_f1(singly(5, 0, 0)) == Summary(5, 1.0)
+    assert graded_f1(singly(0, 5, 5)) == Summary(10, 0.0)
+    assert graded_f1(singly(0, 0, 0)) == Summary(0)
 
 
 def test_intervals_of_f1_cover_the_truth() -> None:
@@ -153,8 +159,19 @@ def test_intervals_of_f1_cover_the_truth() -> None:
     covered = 0
     for _ in range(400):
         drawn = random.multinomial(200, [0.5, 0.3, 0.2])
-        found = graded_f1(*map(int, drawn))
+        found = graded_f1(singly(*map(int, drawn)))
         assert found.low is not None
         assert found.high is not None
         covered += found.low <= truth <= found.high
     assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_groups_of_grades_are_drawn_as_a_whole() -> None:
+    """Ten equal answers to each question say no more than one: the error is that of 100 questions, not of 1,000."""
+    one = graded_f1(singly(50, 30, 20))
+    ten = graded_f1({(10, 0, 0): 50, (0, 10, 0): 30, (0, 0, 10): 20})
+    assert (one.mean, one.standard_error, one.low) == (ten.mean, ten.standard_error, ten.low)
+    assert (one.n, one.groups, ten.n, ten.groups) == (100, None, 1000, 100)
+    alone = graded_f1(singly(500, 300, 200))
+    assert alone.standard_error is not None
+    assert one.standard_error == pytest.approx(alone.standard_error * 10**0.5, rel=0.05)

@@ -378,3 +378,22 @@ def test_an_interval_of_many_groups_needs_no_scipy() -> None:
     program += "print(student([0.1, 0.7] * 1000).method, 'scipy' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert printed.stdout == "student False\n", printed.stderr
+
+
+def test_a_weighted_mean_is_that_of_equal_values_in_one_group() -> None:
+    """A share of w instructions is w values that are right or wrong, and a prompt is a group."""
+    shares, weights = [1.0, 0.5, 0.0, 2 / 3], [1, 2, 1, 3]
+    parts = [[1.0], [1.0, 0.0], [0.0], [1.0, 1.0, 0.0]]
+    values = [value for part in parts for value in part]
+    groups = [number for number, part in enumerate(parts) for _ in part]
+    weighted = summarise_sums([sum_groups(shares, None, weights)], scale=UNIT)
+    whole = summarise_sums([sum_groups(values, groups)], scale=UNIT)
+    assert weighted.mean == pytest.approx(4 / 7)
+    assert (weighted.mean, weighted.standard_error) == pytest.approx((whole.mean, whole.standard_error))
+    assert (weighted.low, weighted.high) == pytest.approx((whole.low, whole.high))
+    assert weighted.n == 4
+    halves = [sum_groups(shares[:2], None, weights[:2]), sum_groups(shares[2:], None, weights[2:])]
+    joined = summarise_sums(halves, scale=UNIT)
+    assert (joined.mean, joined.standard_error) == pytest.approx((weighted.mean, weighted.standard_error))
+    with pytest.raises(ValueError, match="above 0"):
+        sum_groups([1.0], None, [0.0])

@@ -420,6 +420,7 @@ def test_a_schema_that_was_changed_is_made_again(sources: Sources, discards: lis
     assert len(discards) == 3
 
 
+@pytest.mark.long
 def test_conditions_on_thousands_of_cells_stay_within_the_limits_of_sqlite() -> None:
     parts = [f"(o >= {2 * n} AND o < {2 * n + 1})" for n in range(20_000)]
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:

@@ -1,0 +1,116 @@
+"""`score` of sharded runs: several processes share the shards, and a choice is one of the whole run."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Behaviour, ServerProcess, start_server_process
+from tests.e2e.commands import Done, call, exported, finish, shown, start, wait_until, write_spec
+
+ROWS = 40
+CONNECTIONS = 2
+VERDICT = """
+import holdfast
+
+@holdfast.scorer
+async def verdict(sample, answer, ctx):
+    said = await ctx.generate(f"Is the answer to {sample.id} right?", role="judge")
+    return len(said.text)
+"""
+SCORE = ("score", "x", "--scorers", "verdict.py")
+EXPIRY = {"HOLDFAST_EXPIRY_SECONDS": "2"}
+
+
+def call_in(folder: Path, *arguments: str | Path, store: str = "runs") -> Done:
+    env = {**EXPIRY, "HOLDFAST_CACHE": str(folder / f"cache-{store}")}
+    return call(*arguments, "--store", folder / store, cwd=folder, env=env)
+
+
+def write_run(folder: Path, server: ServerProcess, **more: Any) -> Path:
+    (folder / "verdict.py").write_text(VERDICT)
+    judge = {"provider": "openai", "model": "judge-1", "base_url": server.base_url, "max_connections": CONNECTIONS}
+    return write_spec(folder, ROWS, roles={"judge": judge}, **more)
+
+
+def start_scoring(folder: Path) -> Any:
+    return start(*SCORE, "--store", folder / "runs", cwd=folder, env=EXPIRY)
+
+
+def test_processes_that_score_at_once_share_the_shards(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.1)) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "8", "--this-host").code == 0
+        both = [start_scoring(tmp_path) for _ in range(2)]
+        for process in both:
+            done = finish(process)
+            assert done.code == 0, done.said
+        stats = server.stats()
+    assert (stats.requests, stats.repeats) == (ROWS, 0)
+    assert stats.max_in_flight > 2, "both asked the judge at the same time"
+    assert {tuple(line["scores"]) for line in exported("x", tmp_path / "runs")} == {("verdict",)}
+    summary = shown("x", tmp_path / "runs")
+    assert (summary["status"], [each["status"] for each in summary["shards"]]) == ("completed", ["completed"] * 8)
+    assert call_in(tmp_path, "verify", "x").code == 0
+
+
+def test_a_killed_scoring_is_continued_by_the_others(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.1)) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "4", "--this-host").code == 0
+        killed, other = start_scoring(tmp_path), start_scoring(tmp_path)
+        assert wait_until(lambda: server.stats().requests >= 10, killed)
+        finish(killed, signal.SIGKILL)
+        done = finish(other)
+        assert done.code == 0, done.said
+        # Of each connection: the request in flight, and an answer that was received and not recorded yet.
+        assert server.stats().repeats <= 2 * CONNECTIONS
+    assert {tuple(line["scores"]) for line in exported("x", tmp_path / "runs")} == {("verdict",)}
+
+
+def test_a_worker_that_answers_scores_its_own_answers(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=5)) as server:
+        spec = write_run(tmp_path, server, models=[{"name": "m", "provider": "openai", "base_url": server.base_url}])
+        part = ("--id", "x", "--shards", "2", "--this-host", "--set", "models.m.max_connections=1")
+        worker = start("run", spec, *part, "--store", tmp_path / "runs", cwd=tmp_path, env=EXPIRY)
+        assert wait_until(lambda: server.stats().requests >= 1, worker)
+        refused = call_in(tmp_path, *SCORE)
+        finish(worker, signal.SIGKILL)
+    assert (refused.code, "live process" in refused.err) == (4, True), refused.said
+
+
+@pytest.mark.parametrize("options", [("--limit", "3"), ("--sample", "s0007"), ("--wrong",)])
+def test_a_choice_is_one_of_the_whole_run(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with start_server_process(Behaviour()) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "5", "--this-host").code == 0
+        assert call_in(tmp_path, "run", spec, "--id", "y").code == 0
+        counts, asked = [], []
+        for run in ("x", "y"):
+            done = call_in(tmp_path, "score", run, "--scorers", "verdict.py", *options)
+            assert done.code == 0, done.said
+            asked.append(server.stats().requests)
+            (evaluation,) = shown(run, tmp_path / "runs")["partial_evaluations"]
+            exported_lines = call_in(tmp_path, "export", run, "--evaluation", evaluation).out.splitlines()
+            counts.append([line["key"] for line in map(json.loads, exported_lines) if line["scores"]])
+        assert counts[0] == counts[1]
+        assert asked == [len(counts[0]), 2 * len(counts[0])]
+        assert call_in(tmp_path, *SCORE).code == 0  # the rest
+        assert server.stats().requests == ROWS + asked[0]
+        assert shown("x", tmp_path / "runs")["partial_evaluations"] == []
+
+
+def test_shards_of_other_machines_are_scored_too(tmp_path: Path) -> None:
+    with start_server_process(Behaviour()) as server:
+        spec = write_run(tmp_path, server, mirror={"url": (tmp_path / "mirror").as_uri(), "seconds": 0.2})
+        for machine, shard in (("one", "1/2"), ("two", "2/2")):
+            assert call_in(tmp_path, "run", spec, "--id", "x", "--shard", shard, store=machine).code == 0
+        done = call_in(tmp_path, *SCORE, store="one")
+        assert done.code == 0, done.said
+        assert (server.stats().requests, server.stats().repeats) == (ROWS, 0)
+    url = (tmp_path / "mirror" / "sums" / "x").as_uri()
+    summary = call_in(tmp_path, "show", url, "--json", store="two").json()
+    assert [each["scorer"] for each in summary["scores"]] == ["verdict"]
+    assert summary["scores"][0]["n"] == ROWS

@@ -12,7 +12,7 @@ PEERS := $(VENV)/.peers
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 
-.PHONY: demo test check crash bench docs screenshots setup system lock audit clean
+.PHONY: demo test check crash bench docs screenshots setup system cluster lock audit clean
 
 demo: $(CORE)  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
@@ -28,9 +28,9 @@ check: setup system  ## format, lint, types, imports, tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" --ignore tests/tidy/test_tools.py
 
-crash: setup system  ## the exhaustive crash proofs: every state, every kill point, every flip
+crash: setup system cluster  ## the exhaustive crash proofs: every state, every kill point, every flip
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/crash tests/property tests/e2e -m "long or not long" --durations=10
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unit tests/security -m long
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unit tests/security tests/tidy -m long
 
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench
@@ -57,13 +57,14 @@ $(READY): requirements-dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $(CORE) $@
 
-# Tools whose benchmarks tests compare with ours: without their dependencies, in a folder that no program imports from.
+# Tools whose benchmarks tests compare with ours, and the schemas of Kubernetes: without their dependencies, in a folder
+# that no program imports from.
 # Without a network their tests are skipped, and the next `make` tries again.
 $(PEERS): requirements-peers.txt | $(READY)
 	rm -rf $(VENV)/peers
 	$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps --no-compile --require-hashes \
 		--target $(VENV)/peers -r requirements-peers.txt && touch $@ \
-		|| echo "lm-eval and inspect_evals could not be installed: tests that compare benchmarks with them are skipped"
+		|| echo "some of requirements-peers.txt could not be installed: tests that compare with them are skipped"
 
 lock:  ## resolve the dependencies again and write requirements-dev.txt, with hashes for all platforms
 	$(PYTHON) -m venv $(VENV)/lock
@@ -79,6 +80,9 @@ audit:  ## look up every locked package in the public list of known vulnerabilit
 
 system:
 	@tools/system-packages strace chromium
+
+cluster:
+	@tools/system-packages munge slurm-wlm:slurmctld
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

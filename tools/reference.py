@@ -38,8 +38,9 @@ _BENCHMARKS = """\
 {generated}
 
 This page lists the benchmarks that `holdfast run NAME` knows. [How to run and change them](howto/run-a-benchmark.md).
-The result of a benchmark is the mean of the scorer in the column *result*. Nothing here was compared with a download
-of the data: revisions are those that other tools fix, and `holdfast benchmarks check --online` compares.
+The result of a benchmark is the mean of the scorer in the column *result*; of `grade`, the share of correct answers.
+Nothing here was compared with a download of the data: revisions are those that other tools fix, and `holdfast
+benchmarks check --online` compares.
 
 | name | samples | result | licence | needs |
 |---|---|---|---|---|

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from tests.stores import PATIENCE_SECONDS, Bucket
+from tests.stores import PATIENCE_SECONDS, Bucket, make_moto_atomic
 
 AZURITE = "HOLDFAST_AZURITE"
 _ACCOUNT = "holdfast"
@@ -101,6 +101,7 @@ class Google:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
 
+        make_moto_atomic()
         logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
         self._store = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -61,22 +62,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def count(run: Path, kind: str) -> int:
-    """Reads the plain segments only: fast enough to be asked all the time."""
-    found = 0
+def keys_with(run: Path, kind: str) -> set[bytes]:
+    """The keys with records of this kind in the plain segments, which are those of the last life: a resume seals the
+    others. Fast enough to be asked all the time.
+    """
+    found = set[bytes]()
     for path in run.glob("journal/*.jsonl"):
         with contextlib.suppress(FileNotFoundError):  # it was sealed in the meantime
-            found += path.read_bytes().count(f'"t":"{kind}"'.encode())
+            found.update(re.findall(rf'"t":"{re.escape(kind)}","k":"([^"]+)"'.encode(), path.read_bytes()))
     return found
 
 
 def has_finished(run: Path, least: int) -> bool:
-    return count(run, "sample.finished") >= least
+    return len(keys_with(run, "sample.finished")) >= least
 
 
 def has_begun_others(run: Path, least: int) -> bool:
-    """Also samples that have the first of their two responses: a resume replays these."""
-    return has_finished(run, least) and count(run, "step") >= 2 * count(run, "sample.finished") + 2
+    """Also two samples that have the first of their two responses: a resume replays these. Counted by key: a sample
+    that is replayed has only its second response in this life.
+    """
+    return has_finished(run, least) and len(keys_with(run, "step") - keys_with(run, "sample.finished")) >= 2
 
 
 @pytest.fixture(scope="module")

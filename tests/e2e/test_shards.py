@@ -199,6 +199,7 @@ def test_the_viewer_shows_a_sharded_run_while_it_grows(small: Path) -> None:
         assert start_small(small).code == 0
         after = viewer.json("/runs/sums/x")["summary"]
         assert (after["status"], after["finished"]) == ("completed", 24)
+        assert "mirrored" not in viewer.html("/runs/sums/x"), "the run has no mirror"
         assert len(viewer.json("/runs/sums/x/samples?limit=100")["samples"]) == 24
         assert viewer.json("/runs/sums/x/samples/sums/m/s0003/1")["story"]["status"] == "finished"
         (listed,) = viewer.json("/runs")["runs"]

@@ -175,9 +175,10 @@ class ViewedRun(Run):
 
     def durability(self) -> Durability:
         last, lease = self._index.last_n, self.standing.lease
+        mirrored = self.standing.mirrored if not self.place.root else None  # each shard has its own
         if not self.standing.held or lease is None or self.at is not None:
-            return Durability(last, last, self.standing.mirrored)
-        return Durability(last, max(lease.acknowledged, 0), self.standing.mirrored, lease.mirror_behind)
+            return Durability(last, last, mirrored)
+        return Durability(last, max(lease.acknowledged, 0), mirrored, lease.mirror_behind)
 
 
 class ListedRun(msgspec.Struct, frozen=True):

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.state import standing_of
 from holdfast.testing import Behaviour, start_server_process
-from tests.e2e.commands import Done, call, exported, finish, shown, start, write_spec
+from tests.e2e.commands import Done, call, exported, finish, shown, start, wait_until, write_spec
 from tests.e2e.sharded_runs import (
     CONNECTIONS,
     EXPIRY,
+    SAMPLES,
     SHARDS,
     Storm,
     check_whole,
@@ -187,6 +189,41 @@ def test_a_cancelled_run_is_left_alone_until_it_is_resumed(tmp_path: Path) -> No
         assert shown("x", tmp_path / "runs")["status"] == "cancelled"
         assert call_in(tmp_path, "resume", "x").code == 0
     assert shown("x", tmp_path / "runs")["status"] == "completed"
+
+
+def test_a_worker_that_was_paused_when_the_run_was_cancelled_stops_when_it_continues(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.3)) as server:
+        process = worker(tmp_path, write_run(tmp_path, server), "--shards", "2")
+        assert wait_until(lambda: server.stats().requests >= 3 * CONNECTIONS, process)
+        process.send_signal(signal.SIGSTOP)
+        place = tmp_path / "runs" / "sums" / "x"
+        assert wait_until(lambda: not any(standing_of(str(each)).held for each in (place / "shards").iterdir()), process)
+        done = call_in(tmp_path, "cancel", "x")
+        assert (done.code, "no worker is running now" in done.out) == (0, True), done.said
+        sent = server.stats().requests
+        process.send_signal(signal.SIGCONT)
+        assert finish(process).code == 130
+        assert shown("x", tmp_path / "runs")["status"] == "cancelled"
+        # Its other shard was not claimed, and most of this one was not requested.
+        assert server.stats().requests < sent + SAMPLES / 2
+
+
+def test_limits_that_were_tuned_hold_for_workers_that_begin_later(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.2)) as server:
+        spec = write_run(tmp_path, server)
+        process = worker(tmp_path, spec)
+        assert wait_until(lambda: server.stats().requests >= 5, process)
+        tuned = call_in(tmp_path, "tune", "x", "--set", "limits.run.requests=40")
+        assert (tuned.code, "1 of 1 workers" in tuned.out) == (0, True), tuned.said
+        finish(process, signal.SIGKILL)
+        # A scheduler starts the same command again: it has no limit of its own.
+        assert finish(worker(tmp_path, spec)).code == 6
+        assert server.stats().requests <= 40 + CONNECTIONS
+        assert 0 < shown("x", tmp_path / "runs")["unfinished"] < SAMPLES
+        refused = call_in(tmp_path, "tune", "x", "--set", "limits.run.requests=80")
+        assert (refused.code, "is not running" in refused.err) == (2, True), refused.said
+        more = call_in(tmp_path, "resume", "x", "--set", "limits.run.requests=80")
+        assert (more.code, server.stats().requests <= 80 + CONNECTIONS) == (6, True), more.said
 
 
 def test_the_viewer_shows_a_sharded_run_while_it_grows(small: Path) -> None:

@@ -24,6 +24,7 @@ from holdfast.spec import Spec, change_spec, find_differences, read_stored_spec,
 from holdfast.state import Story
 from holdfast.version import __version__
 
+NOTHING_CHANGES = "nothing would change"
 _POLL_SECONDS = 0.1
 _POLL_MIRROR_SECONDS = 1.0
 
@@ -127,7 +128,7 @@ def tune_spec(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     spec = change_spec(story.spec, sets)
     changes = find_differences(read_stored_spec(story.spec), spec)
     if not changes:
-        raise UsageError("nothing would change")
+        raise UsageError(NOTHING_CHANGES)
     for change in changes:
         if change.kind != "throughput":
             raise UsageError(

@@ -6,68 +6,112 @@ The functions block while they wait for a reply, and need a thread without a run
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.errors import UsageError
 from holdfast.journal import SHARDS, StoredObjects
 from holdfast.records import Draft, RunEnded, ScoreGiven, draft, parse_shard
-from holdfast.runs.control import ControlRequest, make_control_record, send_control_request, send_through_mirror
+from holdfast.runs.control import (
+    NOTHING_CHANGES,
+    ControlRequest,
+    make_control_record,
+    send_control_request,
+    send_through_mirror,
+    tune_spec,
+)
+from holdfast.runs.execution.orders import is_cancelled
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, stored_spec
 from holdfast.runs.execution.session import close_quietly
-from holdfast.runs.mirror.claim import objects_of
+from holdfast.runs.mirror.claim import objects_of, update_from_mirror
 from holdfast.runs.mirror.remote import read_heartbeats
 from holdfast.runs.run import Run
 from holdfast.runs.scoring import Edit, edited
 from holdfast.runs.shards.copy import mirror_of
 from holdfast.runs.shards.layout import begun_shards, is_sharded, read_started, shard_of_key
+from holdfast.runs.shards.standings import shard_standings
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, not_started_error
-from holdfast.state import standing_by, standing_of
+from holdfast.state import Story, standing_by, standing_of
 
 Send = Callable[[ControlRequest], tuple[bool, str] | None]
 """Sends a request to one worker; returns its reply, or None without a reply in time."""
 _WORKERS_MAX = 64
 _REPLY_SECONDS = 15.0
+_log = logging.getLogger("holdfast")
 
 
 def cancel(place: RunLocation) -> str:
     """Stop a live run; its answers are kept. Raises UsageError if no process is working on it. Returns what is to be
-    said about the workers of a sharded run. These also find the order in the root journal: no worker claims another
+    said about the workers of a sharded run: they also find the order in the root journal. No worker claims another
     shard, and one that is started later leaves the run alone until it is resumed.
     """
-    if is_sharded(place):
-        counts = (0, 0, 0)
-        with Run(place) as run:
-            if run.status()[0] == "completed":
-                raise UsageError(f"{place.run_id} is completed: no process is working on it")
-            summary = run.summary()
-            counts = (summary.finished, summary.failed, summary.unfinished)
-        asyncio.run(_append(place, draft("run.cancelled", RunEnded(*counts, "by `holdfast cancel`"))))
-        return _send_to_workers(place, ControlRequest("cancel"))
-    _send_to_live(place, ControlRequest("cancel"))
-    return ""
+    request = ControlRequest("cancel")
+    if not is_sharded(place):
+        _send_to_live(place, request)
+        return ""
+    workers = _find_workers(place)
+    # The order must not wait for a copy of all records, which takes minutes in a large run that is being paid for.
+    counts = _counts_of_shards(place) if workers else _counts_of_open_run(place)
+    asyncio.run(_append(place, draft("run.cancelled", RunEnded(*counts, "by `holdfast cancel`"))))
+    return _send_to_workers(place, request, workers)
 
 
 def tune(place: RunLocation, sets: Sequence[str]) -> str:
     """Change throughput fields of a live run. `sets`: as in `--set`. Returns as `cancel`."""
     request = ControlRequest("tune", sets=list(sets))
-    if is_sharded(place):
-        return _send_to_workers(place, request)
-    _send_to_live(place, request)
-    return ""
-
-
-def _send_to_workers(place: RunLocation, request: ControlRequest) -> str:
-    """Send a request to every live worker of a sharded run. UsageError if there is none, or one refuses it."""
-    with ThreadPoolExecutor(_WORKERS_MAX, "holdfast-request") as pool:
-        replies = list(pool.map(lambda send: send(request), _find_workers(place)))
-    if not replies and request.do != "cancel":
+    if not is_sharded(place):
+        _send_to_live(place, request)
+        return ""
+    workers = _find_workers(place)
+    root = _read_root(place)
+    if not workers or is_cancelled(root):
         raise UsageError(f"{place.run_id} is not running; to continue it: {place.command('resume')}")
+    asyncio.run(_append(place, tune_spec(root, sets)[1]))
+    return _send_to_workers(place, request, workers)
+
+
+def _read_root(place: RunLocation) -> Story:
+    """The story of a sharded run by its root journal, with what other machines have recorded."""
+    reading = Reading(place)
+    update_from_mirror(stored_spec(reading.fold).mirror, place, _log.warning)
+    reading.catch_up()
+    return reading.fold.story
+
+
+def _counts_of_shards(place: RunLocation) -> tuple[int, int, int]:
+    """Finished, failed and unfinished samples of a sharded run, by the last heartbeats of its workers."""
+    root = _read_root(place)
+    count = root.started.shards if root.started is not None else 0
+    leases = [each.lease for each in shard_standings(place, count, mirror_of(root.spec)).values() if each.lease]
+    finished, failed = sum(each.finished for each in leases), sum(each.failed for each in leases)
+    return finished, failed, max(root.planned - finished - failed, 0)
+
+
+def _counts_of_open_run(place: RunLocation) -> tuple[int, int, int]:
+    """The same, from all records. Raises UsageError if nothing is left to do."""
+    with Run(place) as run:
+        if run.status()[0] == "completed":
+            raise UsageError(f"{place.run_id} is completed: no process is working on it")
+        summary = run.summary()
+    return summary.finished, summary.failed, summary.unfinished
+
+
+def _send_to_workers(place: RunLocation, request: ControlRequest, workers: Sequence[Send]) -> str:
+    """Send a request to live workers of a sharded run. It is recorded: those that miss it find it in the root journal.
+    Raises UsageError if one refuses it.
+    """
+    if not workers:
+        return "no worker is running now; one that is paused stops when it continues"
+    with ThreadPoolExecutor(_WORKERS_MAX, "holdfast-request") as pool:
+        replies = list(pool.map(lambda send: send(request), workers))
     for reply in replies:
-        if reply is not None and not reply[0]:
+        if reply is not None and not reply[0] and reply[1] != NOTHING_CHANGES:
             raise UsageError(f"{place.run_id}: {reply[1]}")
-    return f"{sum(reply is not None for reply in replies)} of {len(replies)} workers have received it"
+    received = sum(reply is not None for reply in replies)
+    later = "" if received == len(replies) else "; the others find it in the root journal of the run"
+    return f"{received} of {len(replies)} workers have received it{later}"
 
 
 def _find_workers(place: RunLocation) -> list[Send]:

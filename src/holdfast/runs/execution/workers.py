@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
 
@@ -43,6 +44,7 @@ from holdfast.runs.execution.drift import DriftCheck, Retry, rounds_done
 from holdfast.runs.execution.execute import BegunRun, JournalStart, begin_journal, trust_run
 from holdfast.runs.execution.execute import execute as execute_whole
 from holdfast.runs.execution.execute import extend as extend_whole
+from holdfast.runs.execution.orders import OrderWatch, is_cancelled, with_tuned
 from holdfast.runs.execution.preparation import Given, Prepared, prefix_errors, refuse_missing_keys
 from holdfast.runs.execution.resume import (
     Reading,
@@ -65,11 +67,13 @@ from holdfast.runs.shards.search import PAUSE_SECONDS, ShardLook, ShardSearch
 from holdfast.runs.shards.standings import has_failures, shard_standings
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.provenance import collect_versions, describe_host, write_spec_file
-from holdfast.spec import RunLimits, Spec, spec_mapping, with_own_places
-from holdfast.state import Standing, is_networked
+from holdfast.spec import RunLimits, spec_mapping, with_own_places
+from holdfast.state import Standing, Story, is_networked
 from holdfast.version import __version__
 
 _TIME_LIMIT = "limits.run.seconds "
+_LOOKS_PER_EXPIRY = 4
+"""So often a worker looks for orders in the root journal. With a mirror once: each look costs a request."""
 _UNSETTLED_MAX = 10
 """So many shards that may hold an unspent budget are looked at: each look costs requests to the object store."""
 _ALL = Retry()
@@ -155,8 +159,10 @@ class _Worker:
     def __init__(self, given: Given, root: RunLocation, observe: Observe | None, choice: ShardChoice) -> None:
         self._given = given
         self._root = root
-        self._observe = observe
         self._choice = choice
+        self._reading: Reading
+        """Of the root journal."""
+        self._reading_lock = threading.Lock()
         self._done: dict[Shard, RunOutcome] = {}
         """Shards that this process has worked on, also if it could not finish them."""
         self._done_at: dict[Shard, tuple[int, int]] = {}
@@ -172,6 +178,8 @@ class _Worker:
         mirror = given.spec.mirror
         is_shared = mirror is not None and mirror.exclusive
         self._marks = ShardMarks(root.folder, objects_of(mirror.url, root) if mirror and is_shared else None)
+        pause = expiry_seconds() / (1 if mirror is not None else _LOOKS_PER_EXPIRY)
+        self._observe = OrderWatch(self._read_root, observe, pause, tunes=not self._is_apart)
 
     async def run(self, retry: Retry | None) -> RunOutcome:
         """`retry`: begin a new round for failed samples, if there are any; None: only join."""
@@ -208,8 +216,6 @@ class _Worker:
         if outcome.unfinished or not is_first or await asyncio.to_thread(self._is_mirrored, shard):
             self._done_at[shard] = self._stage  # else it is claimed once more, and sends the rest
         await asyncio.to_thread(self._look, shard)  # marks it if it is complete
-        if not self._is_apart:
-            self._given = _with_tuned(self._given, outcome.spec)
         return outcome
 
     async def _join_round(self, retry: Retry | None) -> Prepared:
@@ -242,6 +248,7 @@ class _Worker:
         stored = stored_spec(fold)
         if fold.story.extensions:
             given = msgspec.structs.replace(given, spec=with_own_places(stored, given.spec))
+        given = msgspec.structs.replace(given, spec=with_tuned(given.spec, fold.story))
         if not stored.record_data:
             return given
         cells: dict[str, list[Cell]] = {}
@@ -347,8 +354,7 @@ class _Worker:
 
     @property
     def _is_cancelled(self) -> bool:
-        end = self._reading.fold.story.end
-        return end is not None and end.kind == "run.cancelled"
+        return is_cancelled(self._reading.fold.story)
 
     @property
     def _stage(self) -> tuple[int, int]:
@@ -483,15 +489,20 @@ class _Worker:
 
     def _catch_up(self) -> None:
         """Read orders and extensions since the last look, count the keys of every shard, and find those of rounds."""
-        update_from_mirror(self._given.spec.mirror, self._root, _log.warning)
-        self._reading.catch_up()
-        before, story = self._stage, self._reading.fold.story
+        before, story = self._stage, self._read_root()
         for block in story.blocks[self._division.blocks :]:
             self._division.add(block)
         rounds = [each.resumed.retried for each in story.resumes if not each.resumed.live]
         self._rounds += [self._divide(each) for each in rounds[len(self._rounds) :]]
         if self._stage != before:
             self._search.start_over()
+
+    def _read_root(self) -> Story:
+        """Read new records of the root journal, also while this process works on a shard."""
+        with self._reading_lock:
+            update_from_mirror(self._given.spec.mirror, self._root, _log.warning)
+            self._reading.catch_up()
+            return self._reading.fold.story
 
     def _divide(self, retried: Sequence[int] | None) -> dict[Shard, tuple[int, ...]] | None:
         """Ordinals in the plan of the whole run, as ordinals in the plans of the shards. None stays None: all."""
@@ -557,10 +568,3 @@ class _Worker:
         reasons = dict.fromkeys(each for done in self._done.values() for each in done.stopped)
         is_complete = not left and all(each.complete for each in self._done.values())
         return msgspec.structs.replace(total, stopped=tuple(reasons), complete=is_complete)
-
-
-def _with_tuned(given: Given, tuned: Spec) -> Given:
-    """The spec for the next shard, with limits that `tune` has changed in the one before."""
-    limits = msgspec.structs.replace(given.spec.limits, run=tuned.limits.run)
-    spec = msgspec.structs.replace(given.spec, limits=limits, concurrency=tuned.concurrency)
-    return given if spec == given.spec else msgspec.structs.replace(given, spec=spec)

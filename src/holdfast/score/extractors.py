@@ -100,7 +100,7 @@ def boxed(text: str) -> str | None:
 def code(text: str, language: str = "") -> str | None:
     """The last fenced code block, or the last one in `language`. An unclosed block ends with the text."""
     found = None
-    for named, block in _blocks(text):
+    for named, block in fenced_blocks(text):
         if not language or named == language.lower():
             found = block
     return found
@@ -178,7 +178,7 @@ def _step_into(value: Any, step: str) -> Any:
     return _NOTHING
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
+def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the fenced blocks of a text: the language after the opening fence, in lower case, and the content."""
     named: str | None = None
     lines: list[str] = []

@@ -57,7 +57,7 @@ SCORER_VERSIONS = {
 }
 EXTRACTOR_VERSIONS = {
     "after": 1,
-    "boxed": 1,
+    "boxed": 2,
     "code": 1,
     "first_line": 1,
     "json": 1,

@@ -83,10 +83,11 @@ def without_thinking(text: str) -> str | None:
 
 @_extractor()
 def boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{…}`, which may contain braces."""
-    start = text.rfind("\\boxed")
+    r"""The content of the last `\boxed{…}` or `\fbox{…}`, which may contain braces."""
+    command = max(("\\boxed", "\\fbox"), key=text.rfind)
+    start = text.rfind(command)
     opening = text.find("{", start)
-    if start < 0 or opening < 0 or text[start + 6 : opening].strip():
+    if start < 0 or opening < 0 or text[start + len(command) : opening].strip():
         return None
     depth = 0
     for at in range(opening, len(text)):

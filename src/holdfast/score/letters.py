@@ -59,7 +59,11 @@ _LEADS = re.compile(
 """Words before the letter of a verdict. Any other word may name something: "vitamin C is right for you"."""
 _LEAD = re.compile(r"([A-Za-z][A-Za-z'\u2019-]*)[ \t]+[*_`\"'(\[{$]*\Z")
 _LEAD_MAX = 24
-_LINE = re.compile(r"^[ \t>#*_`(\[-]*+(?P<letter>[A-Z])(?:[)\].:*_]+(?=\s|$)|[ \t]*$)", re.MULTILINE)
+_LINE = re.compile(
+    r"""^[ \t>#*_`(\[-]*+ (?P<letter>[A-Z])
+    (?: [)\].:*_]+(?=\s|$) | [ \t]*$ | ,?[ \t]+(?:because|since)\b | [ \t]+[-\u2013\u2014][ \t] )""",
+    re.MULTILINE | re.VERBOSE,
+)
 _EMPHASIS = re.compile(r"\*\*[\s(\[]*(?P<letter>[A-Z])(?:[\s)\].:]*\*\*|[).:]\s)")
 _MENTION = re.compile(rf"{_START}(?P<letter>[A-Z]){_END}")
 _SMALL = re.compile(

@@ -149,7 +149,17 @@ def test_the_mere_mention_of_a_letter_can_be_excluded(text: str) -> None:
     assert extract_letter(text, "ABCD", mentions=False) is None
 
 
-@pytest.mark.parametrize("text", ["So B is correct", "I believe (B) is right because", "B is the best answer", "**B**"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "So B is correct",
+        "I believe (B) is right because",
+        "B is the best answer",
+        "**B**",
+        "B because A is wrong",
+        "B - Paris",
+    ],
+)
 def test_verdicts_count_without_mentions(text: str) -> None:
     assert extract_letter(text, "ABCD", mentions=False) == "B"
 

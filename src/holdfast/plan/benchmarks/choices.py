@@ -16,6 +16,17 @@ CHAT = (
 )
 """The prompt for chat models. `options` has one line for each choice: `A. text`."""
 CHAT_DIFFERS = "A chat model chooses a letter; published figures of base models rank likelihoods."
+CHOICE: Mapping[str, Any] = {"choice": {"mentions": False}}
+"""The headline scorer. In a text about vitamin C, the mere mention of a letter is no answer."""
+_LAST_LINE = r"\A[*_`#>\s]*+answer[*_`\s]*+:[*_`\s$]*+(\(?[A-Z]\)?)[*_`\s$.]*+\Z"
+_STRICT = {
+    "choice": {
+        "name": "strict",
+        "mentions": False,
+        "extract": ["last_line", {"regex": {"pattern": _LAST_LINE, "ignore_case": True}}],
+    }
+}
+"""Nothing counts but the last line, `Answer: X`, with or without emphasis."""
 _HIDDEN = "the row has no answer: its split hides the answers; use another split"
 
 
@@ -71,10 +82,12 @@ def read_index(label: Any, first: int = 0) -> int:
 
 
 def chat_task(dataset: Mapping[str, Any], question: str = "{question}", **more: Any) -> dict[str, Any]:
-    """Return the task of a chat model that chooses a letter. `question`: what replaces `{question}` in the prompt."""
+    """Return the task of a chat model that chooses a letter, read flexibly and strictly. `question`: what replaces
+    `{question}` in the prompt.
+    """
     asked = {**dataset, "input": "question", "target": "letter"}
     prompt = CHAT.replace("{question}", question)
-    return {"dataset": asked, "prompt": prompt, "scorers": ["choice"], "counts": NOTHING_FLATTERS, **more}
+    return {"dataset": asked, "prompt": prompt, "scorers": [CHOICE, _STRICT], "counts": NOTHING_FLATTERS, **more}
 
 
 def rank_letters(chat: Benchmark, prompt: str, letters: str, **card: Any) -> Benchmark:

@@ -131,6 +131,20 @@ class PartialEvaluation(msgspec.Struct, frozen=True):
     chosen: tuple[str, ...] = ()
 
 
+class BenchmarkData(msgspec.Struct, frozen=True):
+    """The data of a task that is a benchmark."""
+
+    task: str
+    benchmark: str
+    version: int
+    revision: str = ""
+    """As the run stores it: a commit of the Hub, or `main@COMMIT`."""
+    commit: str = ""
+    """The commit, or the SHA-256 of the file."""
+    unverified: bool = False
+    """The benchmark names no commit: the run resolved the revision when it began."""
+
+
 class RunReport(msgspec.Struct, frozen=True):
     """The report of a whole run. Prints as a table, also in a notebook."""
 
@@ -161,6 +175,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """None: the evaluation is for all answers."""
     benchmarks: tuple[str, ...] = ()
     """Which tasks are benchmarks, with their versions and the fields in which they differ, one sentence each."""
+    benchmark_data: tuple[BenchmarkData, ...] = ()
+    """Which data the tasks that are benchmarks have."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (

@@ -444,6 +444,7 @@ def test_comparisons_and_leaderboards_say_how_benchmarks_differ(
     tmp_path: Path, offer: Offer, server: ModelServer
 ) -> None:
     assert run(tmp_path, server, "mine", "--id", "x").code == 0
+    commit = commit_of("x", tmp_path)
     assert run(tmp_path, server, "mine", "--id", "y", "--system", "Be brief.").code == 0
     offer(changed(version=2))
     assert run(tmp_path, server, "mine", "--id", "z").code == 0
@@ -451,9 +452,50 @@ def test_comparisons_and_leaderboards_say_how_benchmarks_differ(
         done = call(command, "x", "y", "--store", "runs", cwd=tmp_path)
         assert "y: mine differs from the benchmark mine version 1 in: system" in " ".join(done.err.split()), done.said
         done = call(command, "x", "z", "--store", "runs", cwd=tmp_path)
-        said = "mine is not the same benchmark in all runs: mine version 1 in x; mine version 2 in z"
+        data = f"data main@{commit[:7]} (unverified)"
+        said = f"mine is not the same benchmark in all runs: mine version 1, {data} in x; mine version 2, {data} in z"
         assert said in " ".join(done.err.split()), done.said
         assert "benchmark" not in call(command, "x", "x", "--store", "runs", cwd=tmp_path).err
+
+
+def commit_of(run_id: str, folder: Path) -> str:
+    (data,) = call("report", run_id, "--store", "runs", "--json", cwd=folder).json()["benchmark_data"]
+    return str(data["commit"])
+
+
+def test_runs_and_reports_name_the_data_of_benchmarks(
+    tmp_path: Path, offer: Offer, server: ModelServer, hub: FakeHub
+) -> None:
+    done = run(tmp_path, server, "mine", "--id", "x")
+    first = commit_of("x", tmp_path)
+    said = f"benchmark: mine version 1, data main@{first[:7]} (unverified)"
+    assert said in done.out, done.said
+    for options in ((), ("--format", "markdown"), ("--format", "html")):
+        out = call("report", "x", *options, "--store", "runs", cwd=tmp_path).out
+        assert said in out.replace("\\", ""), options
+    found = call("report", "x", "--store", "runs", "--json", cwd=tmp_path).json()
+    data = {"task": "mine", "benchmark": "mine", "version": 1}
+    data |= {"revision": f"main@{first}", "commit": first, "unverified": True}
+    assert found["benchmark_data"] == [data]
+    assert list(found)[-1] == "benchmark_data"
+
+    second = hub.add("o/mine", {"test.jsonl": encode("x", [*ROWS[1:], ROWS[0]])})
+    assert run(tmp_path, server, "mine", "--id", "y").code == 0
+    for command in ("compare", "leaderboard"):
+        done = call(command, "x", "y", "--store", "runs", cwd=tmp_path)
+        said = "mine is not the same benchmark in all runs: "
+        said += "; ".join(
+            f"mine version 1, data main@{commit[:7]} (unverified) in {name}"
+            for commit, name in ((first, "x"), (second, "y"))
+        )
+        assert said in " ".join(done.err.split()), done.said
+
+    pinned = {**MINE.task["dataset"], "revision": first}
+    offer(changed(dataset=pinned))
+    assert f"benchmark: mine version 1, data {first[:7]}\n" in run(tmp_path, server, "mine", "--id", "z").out
+    assert "not the same benchmark" not in call("compare", "x", "z", "--store", "runs", cwd=tmp_path).err
+    assert run(tmp_path, server, "mine", "--id", "edited", "--system", "Be brief.").code == 0
+    assert f"mine has the data {first[:7]}\n" in call("report", "edited", "--store", "runs", cwd=tmp_path).out
 
 
 def test_a_gate_judges_the_result_of_a_benchmark(tmp_path: Path, offer: Offer, adder: ModelServer) -> None:

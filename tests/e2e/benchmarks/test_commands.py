@@ -498,6 +498,22 @@ def test_runs_and_reports_name_the_data_of_benchmarks(
     assert f"mine has the data {first[:7]}\n" in call("report", "edited", "--store", "runs", cwd=tmp_path).out
 
 
+def test_reports_show_the_result_of_a_benchmark_first(tmp_path: Path, offer: Offer, adder: ModelServer) -> None:
+    both = [
+        {"numeric": {"name": "exactly", "extract": {"after": {"marker": "####"}}}},
+        {"numeric": {"name": "flexible"}},
+    ]
+    offer(msgspec.structs.replace(changed(scorers=both), metric="flexible"))
+    assert run(tmp_path, adder, "mine", "--id", "x").code == 0
+    for options in ((), ("--all",), ("--format", "markdown"), ("--format", "html"), ("--format", "latex")):
+        text = call("report", "x", *options, "--store", "runs", cwd=tmp_path).out
+        text = text[text.index("scorer") :]
+        assert 0 < text.index("flexible (result)") < text.index("exactly"), options
+        assert "exactly (result)" not in text
+    (cell,) = call("report", "x", "--store", "runs", "--json", cwd=tmp_path).json()["cells"]
+    assert ([each["scorer"] for each in cell["scorers"]], cell["result"]) == (["exactly", "flexible"], "flexible")
+
+
 def test_a_gate_judges_the_result_of_a_benchmark(tmp_path: Path, offer: Offer, adder: ModelServer) -> None:
     strict = {"numeric": {"name": "strict", "extract": {"after": {"marker": "####"}}}}
     offer(msgspec.structs.replace(changed(scorers=[strict, {"numeric": {"name": "flexible"}}]), metric="flexible"))

@@ -203,7 +203,7 @@ _PIQA = Benchmark(
         "Which choice reaches this goal?\n\n{question}",
     ),
     differs=f"{CHAT_DIFFERS} See piqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 
@@ -224,7 +224,7 @@ _SOCIAL_IQA = Benchmark(
     convert=_social_iqa,
     task=chat_task({"hub": "lighteval/siqa", "split": "validation", "shuffle": {"seed": 1}}),
     differs=f"{CHAT_DIFFERS} See social_iqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 

@@ -199,7 +199,7 @@ _SUPERGPQA = Benchmark(
         macro="discipline",
     ),
     differs="Own prompt and no examples; published figures use the prompt of the paper.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 BENCHMARKS = [

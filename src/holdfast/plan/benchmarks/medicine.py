@@ -33,7 +33,7 @@ _MEDQA = Benchmark(
         {"hub": "GBaker/MedQA-USMLE-4-options-hf", "split": "test", "id": "id", "shuffle": {"seed": 1}},
     ),
     differs=f"{CHAT_DIFFERS} See medqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 
@@ -66,7 +66,6 @@ _MEDMCQA = Benchmark(
         }
     ),
     differs=f"{CHAT_DIFFERS} The test split hides its answers, so this is the validation split.",
-    unverified=("revision",),
 )
 
 

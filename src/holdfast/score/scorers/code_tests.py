@@ -112,11 +112,11 @@ async def code_tests(
     memory_mb: int = 512,
 ) -> Score:
     """The answer's Python code passes the tests. The code is the last fenced Python block (`python`, `py`, `python3`)
-    that defines a name that the tests use, so that an example after the function is passed over. Without such a block
-    it is the last one that defines such a name, else the last Python block, the last block, or the whole answer. The
-    tests are code in the row's column `tests` that runs afterwards in the same program and raises
-    on failure. `before`: a column with code that runs first, for answers that continue a prompt's code, with the whole
-    function or only its body. Both may be code with columns in braces, such as `check({entry_point})`.
+    that defines a name that the tests use, so an example after the function is passed over. If none does, it is the
+    last block of any kind that does, else the last Python block, the last block, or the whole answer. The tests are
+    code in the row's column `tests` that runs afterwards in the same program and raises on failure. `before`: a column
+    with code that runs first, for answers that continue a prompt's code, with the whole function or only its body. Both
+    may be code with columns in braces, such as `check({entry_point})`.
     """
     head, checks = _code(sample, before) if before else "", _code(sample, tests)
     programs = _programs(head, _find_code(answer.text, head, checks))

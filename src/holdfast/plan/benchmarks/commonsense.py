@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.plan.benchmarks.choices import (
+from holdfast.plan.benchmarks.answers import (
     CHAT_DIFFERS,
     chat_task,
     labelled,
@@ -15,6 +14,7 @@ from holdfast.plan.benchmarks.choices import (
     rank_letters,
     read_index,
 )
+from holdfast.plan.benchmarks.card import Benchmark
 from holdfast.records import Row
 
 _BRACKETED = re.compile(r"\[.*?\]")

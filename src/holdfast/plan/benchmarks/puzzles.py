@@ -4,8 +4,8 @@ import re
 import string
 from typing import Any
 
+from holdfast.plan.benchmarks.answers import after_statement, without_statement
 from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
-from holdfast.plan.benchmarks.labels import after_statement, without_statement
 from holdfast.records import Row
 
 _TASKS = [

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.plan.benchmarks.answers import STATED
 from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
-from holdfast.plan.benchmarks.labels import STATED
 from holdfast.records import Row
 
 _LAST_LINE = "The last line of your reply must be `Answer: X`, where X is"

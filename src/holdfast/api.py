@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
-from holdfast.plan import is_benchmark_name, resolve_benchmarks
+from holdfast.plan import experiment_of, is_benchmark_name, resolve_benchmarks
 from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
 from holdfast.runs import (
     GateOptions,
@@ -388,7 +388,9 @@ def _resolve_arguments(
                 "a spec file has its own models: name those that you want, models=['local'], or leave it out"
             )
         return _load_file(found, Selection(tasks=names, models=chosen), fields)
-    raw = {**fields, "tasks": [task.fields for task in found], "models": list(models)}
+    benchmarks = [task.fields["benchmark"] for task in found if isinstance(task.fields.get("benchmark"), str)]
+    defaults = {"experiment": experiment_of(benchmarks)} if benchmarks and len(benchmarks) == len(found) else {}
+    raw = {**defaults, **fields, "tasks": [task.fields for task in found], "models": list(models)}
     spec = select(resolve_benchmarks(SpecFile("run()", raw)).spec, Selection(tasks=names))
     named = {task.name: task for task in found}
     # a task with several prompts becomes one task per variant in the spec; all of them share one `Task` object
@@ -398,6 +400,7 @@ def _resolve_arguments(
         rows={name: task.rows for name, task in origins.items() if task.rows is not None},
         solvers={name: task.solver for name, task in origins.items() if task.solver is not None},
         scorers={name: task.scorers for name, task in origins.items()},
+        names_experiment=not defaults or "experiment" in fields,
     )
 
 

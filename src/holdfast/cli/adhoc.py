@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.datasets import is_url
+from holdfast.datasets import hub_address, is_url
 from holdfast.errors import SpecError, UsageError
-from holdfast.plan import find_benchmark, resolve_benchmarks
+from holdfast.plan import experiment_of, find_benchmark, resolve_benchmarks
 from holdfast.runs import Given, find_modules_beside
 from holdfast.spec import PROVIDERS, Selection, SpecFile, expand_names, fill_environment, select, value_of
 
 EXPERIMENT = "ad-hoc"
-BENCHMARKS = "benchmarks"
 _OPTIONS = (
     (r"models\[\d+\]\.base_url", "--base-url"),
     (r"models\[\d+\]\.params\.(\w+)", r"--param \1"),
@@ -76,7 +75,7 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection, benchmarks
         tasks: list[Any] = [
             {"benchmark": name, **({"system": options.system} if options.system else {})} for name in benchmarks
         ]
-        experiment = benchmarks[0].partition(":")[0] if len(benchmarks) == 1 else BENCHMARKS
+        experiment = experiment_of(benchmarks)
     else:
         _refuse_missing(options)
         tasks, experiment = [_task_of_data(options)], EXPERIMENT
@@ -93,6 +92,8 @@ def build_given(options: AdHoc, sets: Sequence[str], part: Selection, benchmarks
 def _task_of_data(options: AdHoc) -> dict[str, Any]:
     if is_url(options.data):
         raise UsageError("--data takes a file; write a spec for a file at a URL: dataset: {path: URL, sha256: …}")
+    if address := hub_address(options.data):
+        raise UsageError(f"--data takes a file; write a spec for a data set of the Hub: {address}")
     data = os.path.abspath(options.data)
     columns = {"id": options.id, "input": options.input, "target": options.target}
     return {

@@ -4,6 +4,7 @@ import os
 import sys
 
 from holdfast.cli.progress import spinner
+from holdfast.datasets import hub_address
 from holdfast.errors import Problems, SpecError, UsageError
 from holdfast.journal import is_url
 from holdfast.plan import all_benchmarks, find_benchmark_doubts
@@ -44,6 +45,8 @@ def load_named(path: str, overrides: Overrides, problems: Problems | None = None
     """
     if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
         raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
+    if address := hub_address(path):
+        raise UsageError(f"{path} is a data set of the Hub, not a spec; write a spec with {address}")
     if not os.path.exists(path):
         _explain_benchmark(path)
     try:

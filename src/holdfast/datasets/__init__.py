@@ -12,7 +12,7 @@ from holdfast.lazy import lazy_exports
 if TYPE_CHECKING:
     from holdfast.datasets.columns import Columns, RowPosition, resolve_columns, samples
     from holdfast.datasets.conversions import Conversion, convert_rows
-    from holdfast.datasets.downloads import download, ending_downloads, is_url, showing_progress
+    from holdfast.datasets.downloads import download, ending_downloads, hub_address, is_url, showing_progress
     from holdfast.datasets.files import (
         BadFileError,
         FileColumns,
@@ -35,7 +35,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "columns": "Columns RowPosition resolve_columns samples",
             "conversions": "Conversion convert_rows",
-            "downloads": "download ending_downloads is_url showing_progress",
+            "downloads": "download ending_downloads hub_address is_url showing_progress",
             "files": "BadFileError FileColumns FileContent Fingerprint Keep ReferenceCache ending_of type_of_name",
             "filters": "FilterError RowFilter",
             "hub": "fetch_hub_files is_same_revision pinned_revision",
@@ -72,6 +72,7 @@ __all__ = [
     "ending_downloads",
     "ending_of",
     "fetch_hub_files",
+    "hub_address",
     "is_same_revision",
     "is_url",
     "open_rows",

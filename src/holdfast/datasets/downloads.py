@@ -28,6 +28,7 @@ _TIMEOUT_SECONDS = 60.0
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 18
+_HUB_ADDRESS = re.compile(r"hf://(?:datasets/)?([^/@\s]+/[^/@\s]+)", re.IGNORECASE)
 
 Show = Callable[[str], None]
 """Shows one line about a download; an empty one removes it."""
@@ -38,6 +39,14 @@ _shown_by: contextvars.ContextVar[Show | None] = contextvars.ContextVar("holdfas
 
 def is_url(path: str) -> bool:
     return path[:8].lower().startswith(("http://", "https://"))
+
+
+def hub_address(path: str) -> str:
+    """What to write instead of an `hf://` address, as other tools name data sets of the Hub; empty for other paths."""
+    if not path.lower().startswith("hf://"):
+        return ""
+    found = _HUB_ADDRESS.match(path)
+    return f"dataset: {{hub: {found[1] if found else 'OWNER/NAME'}, split: …}}"
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         all_benchmarks,
         broken_packages,
         change_benchmarks,
+        experiment_of,
         find_benchmark,
         find_benchmark_doubts,
         is_benchmark_name,
@@ -66,8 +67,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "benchmarks": (
-                "JUDGE Benchmark adopt_benchmarks all_benchmarks broken_packages change_benchmarks find_benchmark "
-                "find_benchmark_doubts is_benchmark_name resolve_benchmarks task_fields"
+                "JUDGE Benchmark adopt_benchmarks all_benchmarks broken_packages change_benchmarks experiment_of "
+                "find_benchmark find_benchmark_doubts is_benchmark_name resolve_benchmarks task_fields"
             ),
             "differences": "changed_inputs changed_rows",
             "draft": "PlanDraft draft_plan write_plan",
@@ -121,6 +122,7 @@ __all__ = [
     "data_path",
     "data_rows",
     "draft_plan",
+    "experiment_of",
     "find_benchmark",
     "find_benchmark_doubts",
     "find_data_line",

@@ -11,6 +11,7 @@ from holdfast.lazy import lazy_exports
 if TYPE_CHECKING:
     from holdfast.report.anomalies import Anomalies, CellAnomalies, equal_answers, unlooked
     from holdfast.report.cells import (
+        BenchmarkData,
         CellReport,
         Example,
         PartialEvaluation,
@@ -188,7 +189,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "anomalies": "Anomalies CellAnomalies equal_answers unlooked",
-            "cells": "CellReport Example PartialEvaluation RunReport ScorerReport report_cells",
+            "cells": "BenchmarkData CellReport Example PartialEvaluation RunReport ScorerReport report_cells",
             "compare.comparison": (
                 "Adjustment CommonKeys Comparison Observe add_questions adjust_p_values compare_sides "
                 "differing_scorers family_size"
@@ -258,6 +259,7 @@ __all__ = [
     "Adjustment",
     "Anomalies",
     "AttemptStory",
+    "BenchmarkData",
     "Board",
     "CellAnomalies",
     "CellName",

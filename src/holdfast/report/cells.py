@@ -112,6 +112,16 @@ class CellReport(msgspec.Struct, frozen=True):
     """An example of each anomaly, with its reason."""
     groups_unknown: str = ""
     """A sentence, if the spec names a group column but the rows cannot be read. Then each sample is its own group."""
+    result: str = ""
+    """Of a benchmark: the scorer that gives its result."""
+
+    def shown_scorers(self) -> list[ScorerReport]:
+        """The scorers in the order of tables: the result of a benchmark comes first."""
+        return sorted(self.scorers, key=lambda each: self.result not in (each.scorer, each.of or each.scorer))
+
+    def marked_name(self, row: str) -> str:
+        """The name of a table row: that of the result says so, if there are other scorers."""
+        return f"{row} (result)" if row == self.result and len(self.scorers) > 1 else row
 
 
 def unscored_counts(cell: CellReport, partial: "PartialEvaluation | None") -> tuple[int, int]:
@@ -129,6 +139,20 @@ class PartialEvaluation(msgspec.Struct, frozen=True):
     answers: int
     """How many answers the run has."""
     chosen: tuple[str, ...] = ()
+
+
+class BenchmarkData(msgspec.Struct, frozen=True):
+    """The data of a task that is a benchmark."""
+
+    task: str
+    benchmark: str
+    version: int
+    revision: str = ""
+    """As the run stores it: a commit of the Hub, or `main@COMMIT`."""
+    commit: str = ""
+    """The commit, or the SHA-256 of the file."""
+    unverified: bool = False
+    """The benchmark names no commit: the run resolved the revision when it began."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -161,6 +185,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """None: the evaluation is for all answers."""
     benchmarks: tuple[str, ...] = ()
     """Which tasks are benchmarks, with their versions and the fields in which they differ, one sentence each."""
+    benchmark_data: tuple[BenchmarkData, ...] = ()
+    """Which data the tasks that are benchmarks have."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (
@@ -188,7 +214,7 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     started = story.evaluations.get(evaluation)
     reducing = stored_reducing(story.spec)
     costs, spec = cost_lines(story, {}), StoredSpec.of(story.spec)
-    anomalies = Anomalies(index, evaluation)
+    anomalies, benchmarks = Anomalies(index, evaluation), spec.benchmarks()
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         scorers = started.scorers if started is not None else ()
@@ -203,7 +229,8 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
             _counts_of(index, spec, task, evaluation),
             spec.macro(task),
         )
-        yield _report_cell(index, answers, cost, anomalies)
+        result = "" if task not in benchmarks else benchmarks[task].metric
+        yield msgspec.structs.replace(_report_cell(index, answers, cost, anomalies), result=result)
 
 
 def _counts_of(index: Index, spec: StoredSpec, task: str, evaluation: str) -> Counts:

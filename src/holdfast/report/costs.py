@@ -25,6 +25,9 @@ class _Model(msgspec.Struct, frozen=True):
     price: Price | None = None
 
 
+_COMMIT_LENGTH, _SHORT = 40, 7
+
+
 class StoredBenchmark(msgspec.Struct, frozen=True):
     """The benchmark that a task was made from: see `spec.BenchmarkOrigin`."""
 
@@ -35,14 +38,46 @@ class StoredBenchmark(msgspec.Struct, frozen=True):
     subset: list[str] = []
     changed: list[str] = []
     copy: bool = False
+    revision: str = ""
+    """Of the data set of the task: a commit, or `main@COMMIT` if the benchmark names no commit."""
+    sha256: str = ""
 
     @property
     def title(self) -> str:
         return f"{self.name} version {self.version}"
 
+    @property
+    def commit(self) -> str:
+        """What decides the rows: a commit of the Hub, or the digest of a file; empty if neither is known."""
+        return self.sha256 or self.revision.rpartition("@")[2]
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether the revision was resolved when the run began: another run may get other rows."""
+        return bool(self.revision) and len(self.revision) != _COMMIT_LENGTH
+
+    @property
+    def data(self) -> str:
+        """`main@84b5128 (unverified)`, a short commit, or empty."""
+        if self.sha256:
+            return f"sha256:{self.sha256[:_SHORT]}"
+        name, at, commit = self.revision.rpartition("@")
+        short = commit[:_SHORT] if at or not self.is_unverified else commit
+        return f"{name}{at}{short}{' (unverified)' if self.is_unverified else ''}"
+
+    @property
+    def described(self) -> str:
+        return f"{self.title}, data {self.data}" if self.data else self.title
+
+
+class _Dataset(msgspec.Struct, frozen=True):
+    revision: str = ""
+    sha256: str = ""
+
 
 class _Task(msgspec.Struct, frozen=True):
     name: str = ""
+    dataset: _Dataset = _Dataset()
     counts: Counts = Counts()
     macro: str = ""
     benchmark: StoredBenchmark | None = None
@@ -76,7 +111,11 @@ class StoredSpec(msgspec.Struct, frozen=True):
 
     def benchmarks(self) -> dict[str, StoredBenchmark]:
         """By task; without tasks that are no benchmarks."""
-        return {each.name: each.benchmark for each in self.tasks if each.benchmark is not None}
+        found = ((each.name, each.dataset, each.benchmark) for each in self.tasks if each.benchmark is not None)
+        return {
+            name: msgspec.structs.replace(benchmark, revision=dataset.revision, sha256=dataset.sha256)
+            for name, dataset, benchmark in found
+        }
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ _COLUMNS = (
     "cost",
     "summed time",
 )
-_STRATA = _COLUMNS[3:7]
+STRATA = _COLUMNS[3:7]
 _DEFAULT = ("task", "model", "scorer", "mean", "95% interval", "n")
 _DEFAULT_IF_ROOM = ("left out", "cost", "tokens", "summed time")
 _DEFAULT_MAX = 8
@@ -82,23 +82,25 @@ def report_table(report: RunReport, command: Command | None = None, *, all_colum
     above: list[RenderableType] = [headline(report), *map(Sentence, notice_lines(report)), *sentences, ""]
     every = command("report", "--all") if command is not None else f"holdfast report {report.run_id} --all"
     table = plain_table(names, rows, () if all_columns else _OPTIONAL, f"see {every}")
-    strata = strata_table(report.cells) if all_columns else []
-    return Group(*above, table, *strata, *_footnotes(report, command))
+    titles, parts = strata_rows(report.cells)
+    if parts and all_columns:
+        grid = Grid([*titles, *STRATA], parts, titles=len(titles), right=STRATA, whole=("scorer",))
+        return Group(*above, table, "", grid, *_footnotes(report, command))
+    hint = [Sentence(f"the mean of each {titles[-1]}: {every}", "dim")] if parts else []
+    return Group(*above, table, *hint, *_footnotes(report, command))
 
 
-def strata_table(cells: Sequence[CellReport]) -> list[RenderableType]:
-    """The mean of each stratum of macro means; empty without any."""
-    rows = []
+def strata_rows(cells: Sequence[CellReport]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The mean of each stratum of macro means: the names of the columns before the numbers, and the rows."""
+    rows: list[tuple[str, ...]] = []
     for cell in cells:
-        for scorer in cell.scorers:
+        for scorer in cell.shown_scorers():
             for macro in scorer.macro:
                 name, scale = f"{scorer.scorer} {macro.reducer}".rstrip(), scorer.scale_of(macro.title)
-                for each in macro.strata:
-                    numbers = scorer_numbers(each.summary, scale)
-                    rows.append((cell.task, cell.model, name, each.name, *numbers))
+                names = (cell.task, cell.model, name)
+                rows += [(*names, each.name, *scorer_numbers(each.summary, scale)) for each in macro.strata]
     columns = {macro.column for cell in cells for scorer in cell.scorers for macro in scorer.macro}
-    titles = ("task", "model", "scorer", columns.pop() if len(columns) == 1 else "part")
-    return ["", Grid([*titles, *_STRATA], rows, titles=len(titles), right=_STRATA, whole=("scorer",))] if rows else []
+    return ["task", "model", "scorer", columns.pop() if len(columns) == 1 else "part"], rows
 
 
 def report_html(report: RunReport) -> str:
@@ -120,9 +122,10 @@ def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[st
         if not cell.scorers:
             n, left = map(str, unscored_counts(cell, report.partial))
             rows.append((cell.task, cell.model, "-", "-", "-", "-", n, "0", "0", *counts, left, *spent))
-        named = [(each, *row) for each in cell.scorers for row in scorer_rows(each)]
+        named = [(each, *row) for each in cell.shown_scorers() for row in scorer_rows(each)]
         for number, (scorer, name, numbers) in enumerate(named):
             left = str(left_out(scorer, name))
+            name = cell.marked_name(name)
             if number == 0:
                 rows.append((cell.task, cell.model, name, *numbers, *counts, left, *spent))
             else:

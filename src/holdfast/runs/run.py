@@ -83,6 +83,7 @@ from holdfast.runs.summary import (
     RunSummary,
     ScoredAnswer,
     WaitingJob,
+    benchmark_data,
     benchmark_lines,
     evaluation_names,
     make_summary,
@@ -556,6 +557,7 @@ def report_of(
         summed_seconds=round(worked_seconds(shards), 3),
         partial=_partial_evaluation(index, shown),
         benchmarks=tuple(benchmark_lines(story)),
+        benchmark_data=tuple(benchmark_data(story)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records import Anomaly, RunExtended, RunReplanned, Usage
-from holdfast.report import CellReport, Cost, PaidTwice, StoredBenchmark, StoredSpec
+from holdfast.report import BenchmarkData, CellReport, Cost, PaidTwice, StoredBenchmark, StoredSpec
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.state import EvaluationCounts, Index, Story, standing_of, stored_repeats
 
@@ -215,10 +215,12 @@ def benchmark_lines(story: Story) -> Iterator[str]:
     """Which tasks of a run are benchmarks, how they differ from them, and which have only a part of the samples."""
     every = StoredSpec.of(story.spec).benchmarks()
     yield from changed_benchmark_lines(every)
-    same = [each.title for each in every.values() if not each.changed and not each.copy]
+    same = [each.described for each in every.values() if not each.changed and not each.copy]
     if same:
-        yield f"{'benchmark' if len(same) == 1 else 'benchmarks'}: {', '.join(same)}"
+        yield f"{'benchmark' if len(same) == 1 else 'benchmarks'}: {'; '.join(same)}"
     for task, origin in every.items():
+        if origin.data and (origin.changed or origin.copy):
+            yield f"{task} has the data {origin.data}"
         if origin.copy:
             continue
         planned = _planned_samples(story, task)
@@ -227,6 +229,13 @@ def benchmark_lines(story: Story) -> Iterator[str]:
             yield f"part of a benchmark: {planned:,} of {origin.samples:,} samples of {called}"
         elif origin.samples is None and (names := _selecting_fields(story.spec, origin)):
             yield f"part of a benchmark: {planned:,} samples of {called}, selected by {', '.join(names)}"
+
+
+def benchmark_data(story: Story) -> Iterator[BenchmarkData]:
+    """Which data the benchmarks of a run have."""
+    for task, each in StoredSpec.of(story.spec).benchmarks().items():
+        data = (each.revision, each.commit, each.is_unverified)
+        yield BenchmarkData(task, each.name, each.version, *data)
 
 
 def changed_benchmark_lines(benchmarks: Mapping[str, StoredBenchmark]) -> Iterator[str]:

@@ -83,10 +83,11 @@ def without_thinking(text: str) -> str | None:
 
 @_extractor()
 def boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{…}`, which may contain braces."""
-    start = text.rfind("\\boxed")
+    r"""The content of the last `\boxed{…}` or `\fbox{…}`, which may contain braces."""
+    command = max(("\\boxed", "\\fbox"), key=text.rfind)
+    start = text.rfind(command)
     opening = text.find("{", start)
-    if start < 0 or opening < 0 or text[start + 6 : opening].strip():
+    if start < 0 or opening < 0 or text[start + len(command) : opening].strip():
         return None
     depth = 0
     for at in range(opening, len(text)):
@@ -100,7 +101,7 @@ def boxed(text: str) -> str | None:
 def code(text: str, language: str = "") -> str | None:
     """The last fenced code block, or the last one in `language`. An unclosed block ends with the text."""
     found = None
-    for named, block in _blocks(text):
+    for named, block in fenced_blocks(text):
         if not language or named == language.lower():
             found = block
     return found
@@ -178,7 +179,7 @@ def _step_into(value: Any, step: str) -> Any:
     return _NOTHING
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
+def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the fenced blocks of a text: the language after the opening fence, in lower case, and the content."""
     named: str | None = None
     lines: list[str] = []

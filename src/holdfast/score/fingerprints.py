@@ -267,7 +267,7 @@ def _import_statements(content: bytes) -> tuple[tuple[str, tuple[str, ...]], ...
     modules may or may not be loaded yet, and the digest must not depend on that.
     """
     try:
-        tree = _parsed(content)
+        tree = parse_source(content)
     except (SyntaxError, ValueError, RecursionError):
         return ()
     found: list[tuple[str, tuple[str, ...]]] = []
@@ -280,7 +280,7 @@ def _import_statements(content: bytes) -> tuple[tuple[str, tuple[str, ...]], ...
     return tuple(found)
 
 
-def _parsed(source: str | bytes) -> ast.Module:
+def parse_source(source: str | bytes) -> ast.Module:
     """Parse source under a lock: in Python 3.11, `ast.parse` in two threads at once can fail."""
     with _PARSING:
         return ast.parse(source)
@@ -312,7 +312,7 @@ def _without_scorers(lines: list[bytes], module: ModuleType, kept: Any = None) -
 def _names_in_code(code: bytes) -> frozenset[str]:
     """Return all names and texts in the code; a text may be a name for getattr. Unparsable code: every word."""
     try:
-        tree = _parsed(code)
+        tree = parse_source(code)
     except (SyntaxError, ValueError, RecursionError):
         return frozenset(re.findall(r"\w+", code.decode("utf-8", "replace")))
     found = set()

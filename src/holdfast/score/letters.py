@@ -6,10 +6,13 @@ These readings are tried in order; the first that finds a letter decides, and wi
 2. a phrase: "Answer: (B)", "B is correct", \\boxed{B};
 3. exactly one letter at the start of lines: "B. because ...";
 4. emphasis: **B**;
-5. the last single capital letter that is no word, as in "A cat" or "I think";
+5. unless the caller excludes mere mentions: the last single capital letter that is no word, as in "A cat" or "I think";
 6. a small letter: "b) because ...", "option b".
 
 If the last "Answer: ..." or \\boxed{...} names a letter that is no choice, only the text after it is read.
+
+A letter that is joined to another choice ("A or B", "A, B and C", "A/D") decides nothing. If that is the last phrase of
+reading 2, the text has no answer, even if an earlier phrase names one letter.
 
 Numbers as labels ("1" to "4") are read from the whole text, a phrase, or the start of lines, never from a mere mention.
 
@@ -17,7 +20,8 @@ All patterns run in linear time: answers may be adversarial.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _START = r"(?<![A-Za-z0-9.])"
@@ -39,9 +43,27 @@ _CUE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _VERDICT = re.compile(
-    rf"{_START}(?P<letter>[A-Z])[\s*_`)\]}}\"'.$]*\s(?:is|seems|looks)\s+(?:the\s+)?(?:most\s+)?(?:correct|right|best|true|answer)"
+    rf"""{_START}(?P<letter>[A-Z])[\s*_`)\]}}"'.$]*\s(?:is|seems|looks)\s+(?:the\s+)?(?:most\s+)?
+    (?: (?:correct|right|true|answer)\b
+      # not "C is the best known remedy"
+      | best\b (?! [ \t]+ (?! (?:answer|choice|option|explanation|description|statement|match|fit|because|since|as)\b )
+                [a-z] )
+    )""",
+    re.VERBOSE,
 )
-_LINE = re.compile(r"^[ \t>#*_`(\[-]*+(?P<letter>[A-Z])(?:[)\].:*_]+(?=\s|$)|[ \t]*$)", re.MULTILINE)
+_LEADS = re.compile(
+    "actually|although|and|answer|because|believe|but|choice|clearly|conclude|hence|if|is|letter|means|obviously|only"
+    "|option|or|say|since|so|statement|that|then|therefore|think|though|thus|when|whereas|while",
+    re.IGNORECASE,
+)
+"""Words before the letter of a verdict. Any other word may name something: "vitamin C is right for you"."""
+_LEAD = re.compile(r"([A-Za-z][A-Za-z'\u2019-]*)[ \t]+[*_`\"'(\[{$]*\Z")
+_LEAD_MAX = 24
+_LINE = re.compile(
+    r"""^[ \t>#*_`(\[-]*+ (?P<letter>[A-Z])
+    (?: [)\].:*_]+(?=\s|$) | [ \t]*$ | ,?[ \t]+(?:because|since)\b | [ \t]+[-\u2013\u2014][ \t] )""",
+    re.MULTILINE | re.VERBOSE,
+)
 _EMPHASIS = re.compile(r"\*\*[\s(\[]*(?P<letter>[A-Z])(?:[\s)\].:]*\*\*|[).:]\s)")
 _MENTION = re.compile(rf"{_START}(?P<letter>[A-Z]){_END}")
 _SMALL = re.compile(
@@ -60,34 +82,96 @@ _NAMED_MAX = 10
 _CONTINUATION = re.compile("and|as|based|because|but|due|for|if|in|is|or|per|since|so|therefore|thus|which|with")
 _CLOSED = re.compile(r"[\s*_`\"')\]}$]*(?:[.,;:)\]}*\n]|$)")
 
+_GAP = r"""(?:[\s*_`"'\u201c\u201d\u2018\u2019()\[\]{}$]|\\[a-z]++)*+"""
+_JOIN = re.compile(
+    rf"""(?<![A-Za-z0-9.\\])(?P<first>[A-Za-z])(?![A-Za-z0-9]) {_GAP}
+    (?P<by> (?:[,/\uff0c\u3001\u6216\u548c]|\\?&|(?:or|and)\b) )
+    (?: {_GAP} (?: [,/\uff0c\u3001\u6216\u548c]|\\?& # Chinese: or, and
+      | (?:or|and|even|also|either|maybe|perhaps|possibly|probably|both|options?|choices?|letter|answer)\b ) )*+
+    {_GAP} (?=(?P<second>[A-Za-z]){_END})""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"""[\s*_`"')\]}$]*+ (?<=[\s*_`"')\]}$])
+    (?:is|was|seems|looks|would|does|did|has|had|can|could|fits) (?:n['\u2019]t|not)?\b""",
+    re.VERBOSE,
+)
+_DENIED = re.compile(
+    r"""[\s*_`"')\]}$]*+ \b(?:is|are|was|were|do|does|did|can|could|would)
+    (?: n['\u2019]t\b | not\b | [ \t]+ (?:(?:all|both|clearly|therefore)[ \t]+)? (?:not|wrong|incorrect|false)\b )""",
+    re.VERBOSE,
+)
+_UNDECIDED = "?"
+"""What a phrase yields whose letter is joined to another choice."""
 
-def extract_letter(text: str, letters: str = ALPHABET) -> str | None:
-    """Return the letter that a text chooses, in upper case; None if it chooses none of `letters`."""
+
+class _Join(NamedTuple):
+    """Two letters with a conjunction, a comma or a slash between them. `by`: the first of these."""
+
+    first: int
+    second: int
+    by: str
+
+
+class _Text(NamedTuple):
+    """A text, and its joins by the position of their first and of their second letter."""
+
+    text: str
+    after: Mapping[int, _Join]
+    before: Mapping[int, _Join]
+
+    def is_joined(self, at: int) -> bool:
+        return at in self.after or at in self.before
+
+
+def extract_letter(text: str, letters: str = ALPHABET, mentions: bool = True) -> str | None:
+    """Return the letter that a text chooses, in upper case; None if it chooses none of `letters`. `mentions`: whether
+    the mere mention of a letter counts.
+    """
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     whole = WHOLE.fullmatch(text)
     if whole is not None:
         return whole[1].upper() if whole[1].upper() in letters else None
-    text = _after_other_letter(text, letters)
+    given = _with_joins(_after_other_letter(text, letters), letters)
     for read in _READINGS:
-        found = [letter for letter in read(text) if letter in letters]
+        if read is _by_mention and not mentions:
+            continue
+        found = [letter for letter in read(given) if letter in letters or letter == _UNDECIDED]
         if found:
-            return found[-1]
+            return None if found[-1] == _UNDECIDED else found[-1]
     return None
 
 
-def extract_labelled(text: str, letters: str) -> str | None:
+def extract_labelled(text: str, letters: str, mentions: bool = True) -> str | None:
     """Like `extract_letter`, for choices that are labelled 1, 2, 3 ...: 1 and A both mean the first."""
     # The readings know letters only: hide those of the text, and write A for 1.
     shown = _DIGIT.sub(lambda match: ALPHABET[int(match[0]) - 1], _MENTION.sub("?", text))
     whole = WHOLE.fullmatch(shown)
-    numbered = [whole[1]] if whole is not None and whole[1] in letters else [*_by_cue(shown)]
+    if whole is not None and whole[1] in letters:
+        return whole[1]
+    given = _with_joins(shown, letters)
+    cues = [letter for letter in _by_cue(given) if letter in letters or letter == _UNDECIDED]
+    if cues:
+        return None if cues[-1] == _UNDECIDED else cues[-1]
     # "1. First ..." may begin a list, so the start of a line counts only if nothing else is found.
-    for found in (numbered, [extract_letter(text, letters)], _by_line(shown)):
+    for found in ([extract_letter(text, letters, mentions)], _by_line(given)):
         known = [letter for letter in found if letter is not None and letter in letters]
         if known:
             return known[-1]
     return None
+
+
+def _with_joins(text: str, letters: str) -> _Text:
+    """Find the letters that are joined to another choice."""
+    joins = []
+    for match in _JOIN.finditer(text):
+        join = _Join(match.start("first"), match.start("second"), match["by"].lower())
+        one, other = match["first"].upper(), match["second"].upper()
+        is_clause = join.by == "," and _CLAUSE.match(text, join.second + 1)  # "B, and A is close"
+        if one != other and one in letters and other in letters and not is_clause and _is_letter(text, join.second):
+            joins.append(join)
+    return _Text(text, {each.first: each for each in joins}, {each.second: each for each in joins})
 
 
 def _after_other_letter(text: str, letters: str) -> str:
@@ -102,48 +186,86 @@ def _after_other_letter(text: str, letters: str) -> str:
     return text[last.end() :] if _CLOSED.match(text, last.end()) else text
 
 
-def _by_cue(text: str) -> Iterator[str]:
-    matches = [match for match in _CUE.finditer(text) if _is_choice(text, match)]
-    matches += [match for match in _VERDICT.finditer(text) if not _is_word(text, match.start("letter"))]
-    for match in sorted(matches, key=lambda match: match.start("letter")):
-        yield match["letter"].upper()
+def _by_cue(given: _Text) -> Iterator[str]:
+    text = given.text
+    found = {match.start("letter") for match in _CUE.finditer(text) if _is_choice(text, match)}
+    found |= {match.start("letter") for match in _VERDICT.finditer(text) if _is_verdict(text, match)}
+    for at in sorted(found):
+        yield _UNDECIDED if _is_undecided(given, at) else text[at].upper()
 
 
-def _by_line(text: str) -> Iterator[str]:
+def _is_verdict(text: str, match: re.Match[str]) -> bool:
+    at = match.start("letter")
+    lead = _LEAD.search(text, max(at - _LEAD_MAX, 0), at)
+    return not _is_word(text, at) and (lead is None or _LEADS.fullmatch(lead[1]) is not None)
+
+
+def _is_undecided(given: _Text, at: int) -> bool:
+    """Whether the letter of a phrase is one of several. "D, and A and B are wrong" decides D."""
+    join = given.after.get(at)
+    if at in given.before or join is None:
+        return at in given.before
+    if join.by not in (",", "and"):
+        return True
+    end = join.second
+    for _ in ALPHABET:
+        if end not in given.after:
+            break
+        end = given.after[end].second
+    return _DENIED.match(given.text, end + 1) is None
+
+
+def _by_line(given: _Text) -> Iterator[str]:
     """Several letters at the start of lines are a list of the choices, not a decision."""
-    found = {match["letter"] for match in _LINE.finditer(text)}
-    if len(found) == 1:
-        yield from found
+    found = [match for match in _LINE.finditer(given.text) if not given.is_joined(match.start("letter"))]
+    letters = {match["letter"] for match in found}
+    if len(letters) == 1:
+        yield from letters
 
 
-def _by_emphasis(text: str) -> Iterator[str]:
-    for match in _EMPHASIS.finditer(text):
-        yield match["letter"]
-
-
-def _by_mention(text: str) -> Iterator[str]:
-    for match in _MENTION.finditer(text):
-        if not _is_word(text, match.start()):
+def _by_emphasis(given: _Text) -> Iterator[str]:
+    for match in _EMPHASIS.finditer(given.text):
+        if not given.is_joined(match.start("letter")):
             yield match["letter"]
 
 
-def _by_small_letter(text: str) -> Iterator[str]:
+def _by_mention(given: _Text) -> Iterator[str]:
+    for match in _MENTION.finditer(given.text):
+        if not _is_word(given.text, match.start()) and not given.is_joined(match.start()):
+            yield match["letter"]
+
+
+def _by_small_letter(given: _Text) -> Iterator[str]:
     """Several small letters are a list of the choices, not a decision."""
-    found = {match["letter"] or match["named"] for match in _SMALL.finditer(text)}
+    found = set()
+    for match in _SMALL.finditer(given.text):
+        name = "letter" if match["letter"] else "named"
+        if not given.is_joined(match.start(name)):
+            found.add(match[name])
     if len(found) == 1:
         yield from (letter.upper() for letter in found)
 
 
-_READINGS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emphasis, _by_mention, _by_small_letter)
+_READINGS: tuple[Callable[[_Text], Iterator[str]], ...] = (
+    _by_cue,
+    _by_line,
+    _by_emphasis,
+    _by_mention,
+    _by_small_letter,
+)
 
 
 def _is_choice(text: str, match: re.Match[str]) -> bool:
+    return _is_letter(text, match.start("letter"))
+
+
+def _is_letter(text: str, at: int) -> bool:
     """A lower-case letter must end the phrase: "answer: b." is a choice, "the answer is a matter of taste" is none."""
-    if match["letter"].islower():
-        after = _NEXT_WORD.match(text, match.end("letter"))
+    if text[at].islower():
+        after = _NEXT_WORD.match(text, at + 1)
         continues = after is not None and _CONTINUATION.fullmatch(after[1]) is not None
-        return continues or _CLOSED.match(text, match.end("letter")) is not None
-    return not _is_word(text, match.start("letter"))
+        return continues or _CLOSED.match(text, at + 1) is not None
+    return not _is_word(text, at)
 
 
 def _is_word(text: str, at: int) -> bool:

@@ -1,4 +1,4 @@
-"""One fake Hub for all tests of benchmarks."""
+"""One fake Hub for all tests of benchmarks, a benchmark of our own, and a model."""
 
 import sys
 from collections.abc import Iterator
@@ -6,9 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.testing import FakeHub
-from tests.e2e.benchmarks.cases import serve_all
+from holdfast.plan import all_benchmarks
+from holdfast.plan.benchmarks import Benchmark, science
+from holdfast.testing import Behaviour, FakeHub, ModelServer
+from tests.e2e.benchmarks.cases import encode, serve_all
+from tests.e2e.benchmarks.offered import MINE, ROWS, SHOTS, Offer
 from tests.hubs import fake_hub
+from tests.servers import serve_model
 
 
 @pytest.fixture(scope="package")
@@ -28,3 +32,25 @@ def _detector(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "langdetect", fake)
     monkeypatch.setattr("holdfast.score.scorers.instructions.version_of", lambda package: "1.0.9")
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> Iterator[Offer]:
+    """A function that adds benchmarks, or replaces those of the same name."""
+    hub.add("o/mine", {"test.jsonl": encode("x", ROWS), "train.jsonl": encode("x", SHOTS)})
+    known = list(science.BENCHMARKS)
+
+    def add(*benchmarks: Benchmark) -> None:
+        monkeypatch.setattr(science, "BENCHMARKS", [*known, *benchmarks])
+        all_benchmarks.cache_clear()
+
+    add(MINE)
+    yield add
+    monkeypatch.undo()
+    all_benchmarks.cache_clear()
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serve_model(Behaviour(reply=lambda messages: "8", kept=100)) as started:
+        yield started

@@ -1,72 +1,18 @@
 """Benchmarks on the command line: the list, the card, checks, copies, runs, resumes, and those of other packages."""
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import xxhash
 import yaml
 
 from holdfast.plan import all_benchmarks, prepare, resolve_benchmarks
-from holdfast.plan.benchmarks import Benchmark, science
 from holdfast.spec import Spec, SpecFile
-from holdfast.testing import Behaviour, FakeHub, ModelServer
-from tests.e2e.benchmarks.cases import encode
+from holdfast.testing import FakeHub, ModelServer
+from tests.e2e.benchmarks.offered import MINE, ROWS, Offer, changed, run
 from tests.e2e.commands import Done, call, exported
-from tests.servers import serve_model
-
-ROWS = [{"question": f"{number} + {7 * number}", "answer": str(8 * number)} for number in range(1, 7)]
-SHOTS = [{"question": f"{number} + 0", "answer": str(number)} for number in range(100, 130)]
-MINE = Benchmark(
-    name="mine",
-    title="Sums of our own",
-    source="these tests",
-    licence="MIT",
-    samples=len(ROWS),
-    metric="numeric",
-    columns=("question", "answer"),
-    task={
-        "dataset": {"hub": "o/mine", "split": "test", "shuffle": {"seed": 1}},
-        "prompt": "Compute: {question}",
-        "scorers": ["numeric"],
-    },
-    first_row=xxhash.xxh3_128_hexdigest(msgspec.json.encode(ROWS[0], order="deterministic")),
-)
-Offer = Callable[..., None]
-
-
-@pytest.fixture
-def offer(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> Iterator[Offer]:
-    """A function that adds benchmarks, or replaces those of the same name."""
-    hub.add("o/mine", {"test.jsonl": encode("x", ROWS), "train.jsonl": encode("x", SHOTS)})
-    known = list(science.BENCHMARKS)
-
-    def add(*benchmarks: Benchmark) -> None:
-        monkeypatch.setattr(science, "BENCHMARKS", [*known, *benchmarks])
-        all_benchmarks.cache_clear()
-
-    add(MINE)
-    yield add
-    monkeypatch.undo()
-    all_benchmarks.cache_clear()
-
-
-def changed(version: int = 1, **fields: Any) -> Benchmark:
-    return msgspec.structs.replace(MINE, version=version, task={**MINE.task, **fields})
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serve_model(Behaviour(reply=lambda messages: "8", kept=100)) as started:
-        yield started
-
-
-def run(folder: Path, server: ModelServer, *arguments: str) -> Done:
-    options = ("--model", "openai/m", "--base-url", server.base_url, "--store", "runs")
-    return call("run", *arguments, *options, cwd=folder, env={"OPENAI_API_KEY": "k"})
 
 
 def test_the_list_has_every_benchmark_with_its_result(tmp_path: Path) -> None:
@@ -291,6 +237,33 @@ def test_several_benchmarks_are_tasks_of_one_run(tmp_path: Path, offer: Offer, s
     assert (tasks.count("mine"), tasks.count("mine:other")) == (4, 4)
 
 
+@pytest.mark.parametrize("name", sorted(all_benchmarks()))
+def test_a_card_says_once_that_its_revision_is_not_fixed(name: str, tmp_path: Path) -> None:
+    doubts = call("benchmarks", "show", name, "--json", cwd=tmp_path).json()["unverified"]
+    assert "revision" not in doubts
+    assert ("the data has no fixed revision; the run stores the one that it used" in doubts) is not (
+        all_benchmarks()[name].is_pinned
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "hub"),
+    [("hf://datasets/o/mine", "o/mine"), ("hf://o/mine@main/x.parquet", "o/mine"), ("HF://mine", "OWNER/NAME")],
+)
+def test_addresses_of_the_hub_point_to_the_field_for_them(address: str, hub: str, tmp_path: Path) -> None:
+    task = {"name": "t", "dataset": {"path": address}, "prompt": "{q}", "scorers": ["includes"]}
+    (tmp_path / "eval.yaml").write_text(yaml.safe_dump({"models": ["mock"], "tasks": [task]}))
+    said = f"write dataset: {{hub: {hub}, split: …}}"
+    for arguments in (("run", "eval.yaml"), ("check", "eval.yaml")):
+        done = call(*arguments, cwd=tmp_path)
+        assert (done.code, f"tasks[0].dataset.path: a data set of the Hub has no path; {said}" in done.err) == (2, True)
+    said = f"write a spec with dataset: {{hub: {hub}, split: …}}"
+    done = call("run", address, "--model", "mock", cwd=tmp_path)
+    assert (done.code, f"{address} is a data set of the Hub, not a spec; {said}" in done.err) == (2, True)
+    done = call("run", "--data", address, "--model", "mock", "--prompt", "{q}", cwd=tmp_path)
+    assert (done.code, "write a spec for a data set of the Hub" in done.err) == (2, True), done.err
+
+
 def prompts(server: ModelServer) -> list[str]:
     return [seen.body["messages"][-1]["content"] for seen in server.requests()]
 
@@ -410,69 +383,6 @@ def test_a_misspelt_subset_is_refused(tmp_path: Path, subset: Any, hub: FakeHub)
     (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec))
     done = call("run", "eval.yaml", cwd=tmp_path)
     assert (done.code, "tasks[0].subset: no row has the subject 'astronmy'" in done.err) == (2, True), done.err
-
-
-def add_up(messages: list[Any]) -> str:
-    """Right for every row, without the mark that a strict scorer looks for."""
-    one, other = str(messages[-1]["content"]).partition("Compute: ")[2].split(" + ")
-    return f"It is {int(one) + int(other)}."
-
-
-@pytest.fixture
-def adder() -> Iterator[ModelServer]:
-    with serve_model(Behaviour(reply=add_up)) as started:
-        yield started
-
-
-def test_reports_say_that_a_run_has_a_part_of_a_benchmark(tmp_path: Path, offer: Offer, server: ModelServer) -> None:
-    assert run(tmp_path, server, "mine", "--id", "whole").code == 0
-    assert run(tmp_path, server, "mine", "--id", "part", "--limit", "4").code == 0
-    said = "part of a benchmark: 4 of 6 samples of mine"
-    for options in (("--json",), (), ("--format", "markdown"), ("--format", "html")):
-        part, whole = (call("report", name, *options, "--store", "runs", cwd=tmp_path) for name in ("part", "whole"))
-        assert (said in part.out, "part of a benchmark" in whole.out) == (True, False), (options, part.said)
-    assert call("report", "part", "--store", "runs", "--json", cwd=tmp_path).json()["benchmarks"][-1] == said
-    offer(msgspec.structs.replace(MINE, samples=None))
-    assert run(tmp_path, server, "mine", "--id", "unknown", "--limit", "4").code == 0
-    assert (
-        "part of a benchmark: 4 samples of mine, selected by limit"
-        in call("report", "unknown", "--store", "runs", cwd=tmp_path).out
-    )
-
-
-def test_comparisons_and_leaderboards_say_how_benchmarks_differ(
-    tmp_path: Path, offer: Offer, server: ModelServer
-) -> None:
-    assert run(tmp_path, server, "mine", "--id", "x").code == 0
-    assert run(tmp_path, server, "mine", "--id", "y", "--system", "Be brief.").code == 0
-    offer(changed(version=2))
-    assert run(tmp_path, server, "mine", "--id", "z").code == 0
-    for command in ("compare", "leaderboard"):
-        done = call(command, "x", "y", "--store", "runs", cwd=tmp_path)
-        assert "y: mine differs from the benchmark mine version 1 in: system" in " ".join(done.err.split()), done.said
-        done = call(command, "x", "z", "--store", "runs", cwd=tmp_path)
-        said = "mine is not the same benchmark in all runs: mine version 1 in x; mine version 2 in z"
-        assert said in " ".join(done.err.split()), done.said
-        assert "benchmark" not in call(command, "x", "x", "--store", "runs", cwd=tmp_path).err
-
-
-def test_a_gate_judges_the_result_of_a_benchmark(tmp_path: Path, offer: Offer, adder: ModelServer) -> None:
-    strict = {"numeric": {"name": "strict", "extract": {"after": {"marker": "####"}}}}
-    offer(msgspec.structs.replace(changed(scorers=[strict, {"numeric": {"name": "flexible"}}]), metric="flexible"))
-    for name in ("x", "y"):
-        assert run(tmp_path, adder, "mine", "--id", name).code == 0
-
-    def gate(*options: str) -> Done:
-        return call("gate", "x", *options, "--store", "runs", cwd=tmp_path)
-
-    done = gate("--at-least", "0.3")
-    assert (done.code, "strict" in done.out) == (0, False), done.said
-    assert "mine: judged by flexible, the result of the benchmark; for another scorer, add --scorer" in done.err
-    assert gate("--at-least", "0.3", "--scorer", "strict").code == 7
-    done = gate("--baseline", "y", "--margin", "0.1", "--identical-passes", "--json")
-    assert [each["scorer"] for each in done.json()["verdicts"]] == ["flexible"]
-    done = call("leaderboard", "x", "--store", "runs", "--json", cwd=tmp_path)
-    assert {board["scorer"] for board in done.json()["boards"]} == {"strict", "flexible"}
 
 
 @pytest.mark.usefixtures("hub")

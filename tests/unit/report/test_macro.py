@@ -162,7 +162,10 @@ def test_every_format_has_the_row_and_the_strata_are_in_json_and_behind_all(tmp_
         for text in (str(report), markdown(report), report._repr_html_(), latex([report])):
             assert "macro mean over 3 subjects" in text
             assert "0.5833" in text
-        assert "biology" not in str(report)
+        for text in (str(report), markdown(report)):
+            assert "biology" not in text
+        assert "the mean of each subject: holdfast report run-1 --all" in str(report)
+        assert "The mean of each subject: holdfast report run-1 --all" in markdown(report)
     done = call("report", "run-1", "--store", tmp_path, "--json", cwd=tmp_path)
     (macro,) = json.loads(done.out)["cells"][0]["scorers"][0]["macro"]
     assert (macro["column"], macro["reducer"], macro["unknown"]) == ("subject", "", "")
@@ -171,6 +174,14 @@ def test_every_format_has_the_row_and_the_strata_are_in_json_and_behind_all(tmp_
     done = call("report", "run-1", "--store", tmp_path, "--all", cwd=tmp_path)
     line = next(line for line in done.out.splitlines() if "biology" in line)
     assert line.split()[:5] == ["task", "m", "said", "biology", "0.5000"]
+    assert "the mean of each" not in done.out
+    options = ("--store", tmp_path, "--all", "--format")
+    page = call("report", "run-1", *options, "markdown", cwd=tmp_path).out
+    assert "| task | model | scorer | subject | mean |" in page
+    assert "| task | m | said | biology | 0.5000 |" in page
+    page = call("report", "run-1", *options, "html", cwd=tmp_path).out
+    assert page.count("<summary>The mean of each subject</summary>") == 1
+    assert page.count(">biology</th>") == 1
 
 
 @pytest.mark.parametrize(

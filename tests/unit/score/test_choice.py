@@ -87,6 +87,83 @@ def test_the_letter_that_a_text_picks(text: str) -> None:
     assert extract_letter(text) == PICKED[text]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It could be A, B, C or D",
+        "Answer: A or B",
+        "Answer: A/D",
+        "Answer: A & B",
+        "Answer: A, B",
+        "Answer: (A) and (B)",
+        "**Answer:** **A** or **B**",
+        "Answer: A, or possibly option B",
+        "Answer: A OR B",
+        "answer: a or b.",
+        "A or B is correct",
+        "First the answer is C. Answer: A or B",
+        r"\boxed{A, B}",
+        r"\boxed{A \text{ or } B}",
+        r"\boxed{A} or \boxed{B}",
+        "**A** or **B**",
+        "a) or b)",
+        "I take option b, c.",
+        "\u7b54\u6848\u662fA\u6216B",
+    ],
+    ids=ascii,
+)
+def test_a_letter_that_is_joined_to_another_choice_is_no_answer(text: str) -> None:
+    assert extract_letter(text, "ABCD") is None
+    assert extract_letter(text, "ABCD", mentions=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("The answer is D, and A, B, and C are wrong.", "D"),
+        ("The answer is B, and A isn't right", "B"),
+        ("The answer is A, since B or C would be odd", "A"),
+        ("The answer is A or X", "A"),
+        ("Of A and B, B is correct", "B"),
+        ("A or B? The answer is B.", "B"),
+        ("A, B and C are wrong. **D**", "D"),
+        ("Answer: B, a type of cell", "B"),
+    ],
+)
+def test_other_letters_beside_a_decision_do_not_undo_it(text: str, letter: str) -> None:
+    assert extract_letter(text, "ABCD", mentions=False) == letter
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot answer; hepatitis B needs a doctor.",
+        "Vitamin C is the best known remedy.",
+        "Vitamin C is right for you.",
+        "C is the best known remedy.",
+        "I think D",
+    ],
+)
+def test_the_mere_mention_of_a_letter_can_be_excluded(text: str) -> None:
+    assert extract_letter(text, "ABCD") is not None
+    assert extract_letter(text, "ABCD", mentions=False) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "So B is correct",
+        "I believe (B) is right because",
+        "B is the best answer",
+        "**B**",
+        "B because A is wrong",
+        "B - Paris",
+    ],
+)
+def test_verdicts_count_without_mentions(text: str) -> None:
+    assert extract_letter(text, "ABCD", mentions=False) == "B"
+
+
 def test_letters_that_are_no_choice_are_passed_over() -> None:
     assert extract_letter("B or X", "ABCD") == "B"
     assert extract_letter("X", "ABCD") is None
@@ -118,7 +195,10 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     assert found is None or found in "ABCD"
 
 
-@pytest.mark.parametrize("piece", [" ", "\n", "* ", "answer is ", "A ", "**", "("])
+@pytest.mark.parametrize(
+    "piece",
+    [" ", "\n", "* ", "answer is ", "A ", "**", "(", "A, B, ", "answer A, ", "A is the best ", r"A\or ", "a or b "],
+)
 def test_a_rambling_answer_does_not_take_for_ever(piece: str) -> None:
     assert extract_letter("answer" + piece * 20_000 + "\nAnswer: B") == "B"
 
@@ -170,6 +250,9 @@ NUMBERS: dict[str, str | None] = {
     "1. a\n2. b\nThe answer is 2.": "B",
     r"\boxed{4}": "D",
     "**3**": "C",
+    "Answer: 1 or 2": None,
+    "Answer: 1, 2": None,
+    "The answer is 3. Answer: 1 & 2": None,
     "Answer: 2.5": None,
     "Answer: 12": None,
     "Answer: 7": None,
@@ -186,6 +269,13 @@ def test_choices_may_be_labelled_by_numbers(text: str) -> None:
 def test_choice_says_what_it_read() -> None:
     assert choice(sample("B"), answer("(C)")) == Score(False, "read C")
     assert choice(sample("B"), answer("?")) == Score(False, "no choice in the answer", unreadable=True)
+
+
+def test_choice_may_ignore_mere_mentions() -> None:
+    unreadable = Score(False, "no choice in the answer", unreadable=True)
+    assert choice(sample("B"), answer("Hepatitis B needs a doctor.")).value is True
+    assert choice(sample("B"), answer("Hepatitis B needs a doctor."), mentions=False) == unreadable
+    assert choice(sample("1", NUMBERED), answer("Vitamin A helps."), mentions=False) == unreadable
 
 
 def test_how_many_choices_there_are_can_be_said() -> None:

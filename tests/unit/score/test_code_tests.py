@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.sandbox.confinement import PLAIN, SandboxFailedError, why_no_namespaces
 from holdfast.score import ScorerError, ScoringFailed, resolve, score_answer
+from holdfast.score.scorers.code_tests import _find_code
 from tests.unit.score.answers import answer, sample, score
 
 ROW = {
@@ -105,6 +106,50 @@ WHOLE = f"def total(xs: List[int]) -> int:\n{BODY}"
 def test_human_eval_answers_are_a_body_or_a_function(text: str, wanted: bool, before: str) -> None:
     entry = {"code_tests": {"tests": CALLED, "before": before}}
     assert score(entry, None, text, HUMAN_EVAL).value is wanted
+
+
+USAGE = "Example usage:\n```python\nprint(total([1, 2]))\n```\n"
+IMPORTED = "from solution import total\nresult = total([1])"
+
+
+def fence(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"{fence(WHOLE)}{USAGE}", True),
+        (f"{USAGE}Now the function:\n{fence(WHOLE)}", True),
+        (f"{fence(WHOLE, 'py')}{USAGE}", True),
+        (f"{fence(WHOLE, 'Python3')}{fence('print(total([]))', 'py')}", True),
+        (f"{fence(WHOLE, '')}{USAGE}", True),
+        (f"{fence(WHOLE)}{fence('total([1, 2]) == 3', '')}", True),
+        (f"{fence(BODY)}{USAGE}", True),
+        (f"{fence('return sum(xs)')}{USAGE}", True),
+        (f"{fence(WHOLE)}{fence(IMPORTED)}", True),
+        (f"{fence('def total(xs): return 0')}Better:\n{fence(WHOLE)}{USAGE}", True),
+        (f"{fence('total = lambda xs: sum(xs)')}{USAGE}", True),
+        (f"{fence(WHOLE)}Shorter:\n{fence('def total(xs): return len(xs)')}", False),
+        (f"{fence('def count(xs): return sum(xs)')}{USAGE}", False),
+        (f"{USAGE}{USAGE}", False),
+    ],
+)
+def test_the_block_that_defines_what_the_tests_use_is_run(text: str, wanted: bool) -> None:
+    entry = {"code_tests": {"tests": CALLED, "before": "prompt"}}
+    assert score(entry, None, text, HUMAN_EVAL).value is wanted
+
+
+def test_blocks_are_chosen_with_tests_in_a_list_too() -> None:
+    usage = fence("assert add(1, 2) == 3\nprint(add(1, 2))", "py")
+    assert score({"code_tests": {"tests": "many"}}, None, RIGHT + usage, ROW).value is True
+    assert score({"code_tests": {"tests": "many"}}, None, usage + RIGHT, ROW).value is True
+    assert score({"code_tests": {"tests": "broken"}}, None, RIGHT, {"broken": "assert ("}).value is False
+
+
+@pytest.mark.parametrize("piece", ["x", "x ", "x: ", "def ", "\n", " \n", "```python\n", "async def "])
+def test_choosing_the_block_of_a_long_answer_takes_linear_time(piece: str) -> None:
+    assert "total" in _find_code(f"{piece * 50_000}\n```\n\n```python\n{WHOLE}```", HUMAN_EVAL["head"], "total([])")
 
 
 def test_a_column_in_braces_that_is_missing_is_a_failure_of_the_data() -> None:

@@ -105,6 +105,7 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpt
         lambda: [run.sheet(options.evaluation) for run in runs],
         lambda: _compared(runs, options.evaluation),
         options.at_least,
+        options.all_columns,
     )
     with end_quietly(), opened(options.output, _ESCAPES[format.escapes]) as out:
         format.load()(source, out)

@@ -11,6 +11,7 @@ from holdfast.plan.benchmarks.expansion import (
 from holdfast.plan.benchmarks.registry import (
     all_benchmarks,
     broken_packages,
+    experiment_of,
     find_benchmark,
     find_conversion,
     is_benchmark_name,
@@ -25,6 +26,7 @@ __all__ = [
     "broken_packages",
     "change_benchmarks",
     "changed_fields",
+    "experiment_of",
     "find_benchmark",
     "find_benchmark_doubts",
     "find_conversion",

@@ -8,7 +8,8 @@ from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
 from holdfast.records import Row
 
 _MARKS = re.compile(r"<<[^<>]*>>")
-_STRICT = {"regex": {"pattern": r"#### *(-?[$]?[0-9.,]+)"}}
+_STRICT = {"regex": {"pattern": r"####[ *_`]*+(?:\\?[$])?(?:\\[$])?([-\u2212]?\\?[$]?[0-9.,]+)"}}
+"""`#### 18`, also with emphasis or a currency: `#### **18**`, `#### $\\$18$`."""
 _SCORERS = [{"numeric": {"name": "flexible"}}, {"numeric": {"extract": _STRICT, "name": "strict"}}]
 _PROMPT = (
     "Solve the problem step by step. End with one line: `#### N`, where N is the answer as a number.\n\n{question}"

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.plan.benchmarks.choices import (
+from holdfast.plan.benchmarks.answers import (
     CHAT_DIFFERS,
     chat_task,
     labelled,
@@ -15,6 +14,7 @@ from holdfast.plan.benchmarks.choices import (
     rank_letters,
     read_index,
 )
+from holdfast.plan.benchmarks.card import Benchmark
 from holdfast.records import Row
 
 _BRACKETED = re.compile(r"\[.*?\]")
@@ -203,7 +203,7 @@ _PIQA = Benchmark(
         "Which choice reaches this goal?\n\n{question}",
     ),
     differs=f"{CHAT_DIFFERS} See piqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 
@@ -224,7 +224,7 @@ _SOCIAL_IQA = Benchmark(
     convert=_social_iqa,
     task=chat_task({"hub": "lighteval/siqa", "split": "validation", "shuffle": {"seed": 1}}),
     differs=f"{CHAT_DIFFERS} See social_iqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 

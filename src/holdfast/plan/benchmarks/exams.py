@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.plan.benchmarks.answers import CHAT_DIFFERS, chat_task, lettered, rank_letters, read_index
 from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.plan.benchmarks.choices import CHAT_DIFFERS, chat_task, lettered, rank_letters, read_index
 from holdfast.records import Row
 
 _PADDING = ("", "N/A")
@@ -199,7 +199,7 @@ _SUPERGPQA = Benchmark(
         macro="discipline",
     ),
     differs="Own prompt and no examples; published figures use the prompt of the paper.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 BENCHMARKS = [

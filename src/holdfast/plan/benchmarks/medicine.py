@@ -1,7 +1,6 @@
 """Questions of medical exams and of medical research: MedQA, MedMCQA and PubMedQA."""
 
-from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.plan.benchmarks.choices import (
+from holdfast.plan.benchmarks.answers import (
     CHAT_DIFFERS,
     chat_task,
     lettered,
@@ -9,6 +8,7 @@ from holdfast.plan.benchmarks.choices import (
     rank_letters,
     read_index,
 )
+from holdfast.plan.benchmarks.card import Benchmark
 from holdfast.records import Row
 
 _DECISIONS = ["yes", "no", "maybe"]
@@ -33,7 +33,7 @@ _MEDQA = Benchmark(
         {"hub": "GBaker/MedQA-USMLE-4-options-hf", "split": "test", "id": "id", "shuffle": {"seed": 1}},
     ),
     differs=f"{CHAT_DIFFERS} See medqa:likelihood.",
-    unverified=("licence", "revision"),
+    unverified=("licence",),
 )
 
 
@@ -66,7 +66,6 @@ _MEDMCQA = Benchmark(
         }
     ),
     differs=f"{CHAT_DIFFERS} The test split hides its answers, so this is the validation split.",
-    unverified=("revision",),
 )
 
 

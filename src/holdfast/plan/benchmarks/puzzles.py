@@ -4,6 +4,7 @@ import re
 import string
 from typing import Any
 
+from holdfast.plan.benchmarks.answers import after_statement, without_statement
 from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
 from holdfast.records import Row
 
@@ -71,10 +72,14 @@ def _bbh(row: Row) -> Row:
     return made
 
 
-_FINAL = {"regex": {"pattern": r"(?is)\A(?:.*\banswer\b(?: is\b)?:?)?(.*)\Z", "first": True}}
-"""What follows the last `answer`, `answer is` or `answer:`; the whole reply if there is none."""
+_STATEMENT = r"\banswer\b(?: is\b)?:?"
+_STATED, _NOT_STATED = after_statement(_STATEMENT), without_statement(_STATEMENT)
+_FINAL = {"regex": {"pattern": rf"(?:{_STATED}|{_NOT_STATED})([\s\S]*)\Z", "first": True}}
+"""What follows the last `Answer:`, else the last `answer` or `answer is`; the whole reply if there is neither."""
 _BRACKETS = {"regex": {"pattern": r"[][(){}<>](?:\s*[][(){}<>])*"}}
-_VERDICT = {"regex": {"pattern": r"(?i)(?<!\bnot )\b(?:yes|no|true|false|valid|invalid)\b"}}
+_WORD = r"(?i:(?<!\bnot )\b(?:yes|no|true|false|valid|invalid)\b)"
+_VERDICT = {"regex": {"pattern": rf"(?:{_STATED}(?:(?!{_WORD})[\s\S])*+|{_NOT_STATED}[\s\S]*)({_WORD})", "first": True}}
+"""The first verdict after `Answer:`; the last one of a reply that states no answer."""
 _PLAIN = {"regex": {"pattern": r"\A\W*+(.*\w)"}}
 
 
@@ -88,9 +93,9 @@ def _by_kind(scorers: dict[str, dict[str, Any]], otherwise: dict[str, Any]) -> d
 
 def _flexible() -> dict[str, Any]:
     parts: dict[str, dict[str, Any]] = {
-        "choice": {"choice": {"extract_target": {"regex": {"pattern": "[A-Z]"}}}},
+        "choice": {"choice": {"mentions": False, "extract_target": {"regex": {"pattern": "[A-Z]"}}}},
         "number": {"numeric": {"extract": _FINAL}},
-        "verdict": {"exact_match": {"ignore_case": True, "extract": [_FINAL, _VERDICT]}},
+        "verdict": {"exact_match": {"ignore_case": True, "extract": _VERDICT}},
         "brackets": {"exact_match": {"extract": [_FINAL, _BRACKETS]}},
     }
     made = _by_kind(parts, {"exact_match": {"ignore_case": True, "extract": [_FINAL, "last_line", _PLAIN]}})
@@ -98,7 +103,7 @@ def _flexible() -> dict[str, Any]:
     return made
 
 
-_STRICT = {"regex": {"pattern": r"(?m)^Answer:[ \t]*+(.*[^\s.])"}}
+_STRICT = {"regex": {"pattern": r"(?m)^[ \t]*+[#>]*+[ \t*_`]*+Answer[*_`]*+:[ \t*_`]*+(.*[^\s.*_`])"}}
 
 _BBH = Benchmark(
     name="bbh",

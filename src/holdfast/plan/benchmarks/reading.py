@@ -7,15 +7,21 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.plan.benchmarks.answers import STATED
 from holdfast.plan.benchmarks.card import NOTHING_FLATTERS, Benchmark
 from holdfast.records import Row
 
 _LAST_LINE = "The last line of your reply must be `Answer: X`, where X is"
 _ANY_CASE = {"ignore_case": True}
-_ANSWER = {"regex": {"pattern": r"""answer:[*\s`"']*(.*[^\s.*`"'])""", **_ANY_CASE}}
+_STRICT = {"regex": {"pattern": r"""answer:[*\s`"']*(.*[^\s.*`"'])""", **_ANY_CASE}}
 """The text after the last `Answer:`, to the end of its line. Only dots at the end are left out: 12.5 stays whole."""
-_EXACT = {"exact_match": {"name": "exact", "extract": [_ANSWER, "normalized"], "extract_target": "normalized"}}
-_TOKEN_F1 = {"token_f1": {"extract": _ANSWER}}
+
+
+def _exact(name: str, extract: dict[str, Any]) -> dict[str, Any]:
+    return {"exact_match": {"name": name, "extract": [extract, "normalized"], "extract_target": "normalized"}}
+
+
+_TOKEN_F1 = {"token_f1": {"extract": STATED}}
 _NOT_WORDS = re.compile(r"\b(?:a|an|the)\b|[\W_]")
 
 
@@ -46,9 +52,20 @@ _BOOLQ_DATA = {
     "group": "passage_digest",
     "shuffle": {"seed": 1},
 }
+_MARKS = "[*_`\"')]*"
+_BOTH = rf"{_MARKS}(?:[ \t]*/|[ \t]*[,;]?[ \t]*(?:or|and|yes|no)\b)"
+_BEFORE = (
+    r"\banswer\b(?:[\s*_]+is\b)?[^\w\n]*+\s*+[^\w\n]*+",
+    r"^[^\w\n]*+",
+    r"[.!?:][ \t*_]+",
+    rf"(?<!\byes)(?<!\bno),[ \t*_]+(?=\w+{_MARKS}[.!]*{_MARKS}[ \t]*$)",
+)
+_CLAUSE = "as|based|because|he|i|it|she|since|that|the|there|these|they|this|those|we|you"
 _YES_OR_NO = {
-    "flexible": r"(?m)(?:\banswer\b(?: is)?\W*|^\W*)(yes|no)\b(?=\W*$|[,.:;!])",
-    "strict": r"(?m)^\W*answer:\W*(yes|no)\W*$",
+    # The last of "The answer is yes because ...", "No it does not", "By the passage, yes."; not "There is no doubt"
+    "flexible": rf"(?m)(?:{'|'.join(_BEFORE)})(yes|no)\b(?!{_BOTH})"
+    rf"(?=[^\w\n]*$|{_MARKS}(?:[,.:;!\u2014]|[ \t]+(?:-|(?:{_CLAUSE})\b)))",
+    "strict": r"(?m)^[^\w\n]*+answer:\W*+(yes|no)[^\w\n]*$",
 }
 _BOOLQ = Benchmark(
     name="boolq",
@@ -172,7 +189,11 @@ _DROP = Benchmark(
             "in digits without its unit, a date, or words of the passage. Separate several answers by commas.\n\n"
             "{passage}\n\nQuestion: {question}"
         ),
-        "scorers": [{"drop_f1": {"extract": _ANSWER}}, {"drop_em": {"extract": _ANSWER}}],
+        "scorers": [
+            {"drop_f1": {"extract": STATED}},
+            {"drop_em": {"extract": STATED}},
+            {"drop_f1": {"name": "strict", "extract": _STRICT}},
+        ],
         "counts": NOTHING_FLATTERS,
     },
     differs=(
@@ -217,7 +238,7 @@ _TRIVIAQA = Benchmark(
             "shuffle": {"seed": 1},
         },
         "prompt": f"Answer the question. {_LAST_LINE} only the answer, as short as possible.\n\n{{question}}",
-        "scorers": [_EXACT, _TOKEN_F1],
+        "scorers": [_exact("exact", STATED), _TOKEN_F1, _exact("strict", _STRICT)],
         "counts": NOTHING_FLATTERS,
     },
     differs=(
@@ -279,7 +300,11 @@ _COQA = Benchmark(
             f"{_LAST_LINE} only the answer, as short as possible: words of the story, a number, yes, no, or unknown if "
             "the story does not say.\n\n{story}\n\n{dialogue}Question: {question}"
         ),
-        "scorers": [_TOKEN_F1, _EXACT],
+        "scorers": [
+            _TOKEN_F1,
+            _exact("exact", STATED),
+            {"token_f1": {"name": "strict", "extract": _STRICT}},
+        ],
         "counts": NOTHING_FLATTERS,
     },
     differs=(

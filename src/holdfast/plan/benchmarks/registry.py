@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.datasets import Conversion
 from holdfast.errors import SpecError
@@ -36,6 +36,11 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 def is_benchmark_name(name: str) -> bool:
     """Whether a name on the command line means a benchmark: a file has a slash or a suffix."""
     return "/" not in name and "." not in name
+
+
+def experiment_of(names: Sequence[str]) -> str:
+    """The experiment of a run of benchmarks, if the user names none."""
+    return names[0].partition(":")[0] if len(names) == 1 else "benchmarks"
 
 
 def _own() -> Mapping[str, Benchmark]:

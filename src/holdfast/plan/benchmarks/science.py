@@ -1,7 +1,7 @@
 """Science questions of schools: ARC and SciQ."""
 
+from holdfast.plan.benchmarks.answers import CHAT_DIFFERS, chat_task, labelled, lettered, rank_choices
 from holdfast.plan.benchmarks.card import Benchmark
-from holdfast.plan.benchmarks.choices import CHAT_DIFFERS, chat_task, labelled, lettered, rank_choices
 from holdfast.records import Row
 
 

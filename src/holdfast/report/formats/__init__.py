@@ -71,6 +71,8 @@ class ReportSource(msgspec.Struct, frozen=True):
     """Between the models of one run, or between several runs; None if there is nothing to compare."""
     at_least: float | None = None
     """The lowest passing score, for formats with test cases."""
+    all_columns: bool = False
+    """Whether Markdown has the mean of each stratum of macro means."""
 
 
 FORMATS = (

@@ -96,7 +96,7 @@ def _rows(cell: CellReport, partial: PartialEvaluation | None, *, priced: bool) 
     cost = [_text(str(cell.cost)) or "--"] if priced else []
     if not cell.scorers:
         yield [*names, "--", "--", "--", *map(str, unscored_counts(cell, partial)), *cost]
-    for each in cell.scorers:
+    for each in cell.shown_scorers():
         for name, summary, labels in scorer_summaries(each):
             shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
             mean, interval, n = _text(shown) or "--", "--", str(sum(labels.values()))
@@ -105,7 +105,7 @@ def _rows(cell: CellReport, partial: PartialEvaluation | None, *, priced: bool) 
                 mean, n = f"${number}$ {scale}".rstrip(), count_of(summary).replace(" x ", r" $\times$ ")
                 if summary.low is not None and summary.high is not None:
                     interval = f"$[{format_number(summary.low)}, {format_number(summary.high)}]$"
-            yield [*names, _text(name), mean, interval, n, str(left_out(each, name)), *cost]
+            yield [*names, _text(cell.marked_name(name)), mean, interval, n, str(left_out(each, name)), *cost]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from holdfast.printable import clean
 from holdfast.report.cells import CellReport, PartialEvaluation, RunReport, unscored_counts
 from holdfast.report.formats import ReportSource
 from holdfast.report.tables import (
+    STRATA,
     anomaly_lines,
     cost_sentences,
     duration,
@@ -23,6 +24,7 @@ from holdfast.report.tables import (
     result_sentences,
     scorer_rows,
     speed_lines,
+    strata_rows,
     tokens,
 )
 from holdfast.report.text import counted
@@ -33,8 +35,10 @@ _HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "left out", "to
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
-def markdown(report: RunReport) -> str:
-    """The report of one run. It ends with a blank line, so that several can be appended to one file."""
+def markdown(report: RunReport, *, all_columns: bool = False) -> str:
+    """The report of one run. It ends with a blank line, so that several can be appended to one file. `all_columns`:
+    also the mean of each stratum of macro means.
+    """
     failed = sum(cell.failed for cell in report.cells)
     mark = "⚠️" if report.damage or (failed and report.status == "completed") else _MARKS.get(report.status, "⚠️")
     lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
@@ -44,6 +48,11 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell, report.partial)]
+    titles, parts = strata_rows(report.cells)
+    if parts and all_columns:
+        lines += ["", markdown_table([*titles, *STRATA], parts, len(titles)).rstrip("\n")]
+    elif parts:
+        lines += ["", _text(f"The mean of each {titles[-1]}: holdfast report {report.run_id} --all")]
     found = [
         *cost_sentences(report.cost),
         *speed_lines(report),
@@ -60,7 +69,7 @@ def markdown(report: RunReport) -> str:
 
 def report_markdown(source: ReportSource, out: IO[str]) -> None:
     """The writer of `report --format markdown`."""
-    out.writelines(map(markdown, source.reports))
+    out.writelines(markdown(report, all_columns=source.all_columns) for report in source.reports)
 
 
 def _rows(cell: CellReport, partial: PartialEvaluation | None) -> Iterator[str]:
@@ -68,10 +77,11 @@ def _rows(cell: CellReport, partial: PartialEvaluation | None) -> Iterator[str]:
     if not cell.scorers:
         n, left = map(str, unscored_counts(cell, partial))
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", n, left, *rest))
-    for each in cell.scorers:
+    for each in cell.shown_scorers():
         for name, (mean, _, interval, n, *_) in scorer_rows(each):
             left = str(left_out(each, name))
-            yield _row((_text(cell.task), _text(cell.model), _text(name), _text(mean), interval, n, left, *rest))
+            called = _text(cell.marked_name(name))
+            yield _row((_text(cell.task), _text(cell.model), called, _text(mean), interval, n, left, *rest))
 
 
 def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:

@@ -5,7 +5,7 @@ Two runs are comparable if rows with the same id are equal and scorers with the 
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.report import CellName, SideAnswers, counted, differing_scorers
+from holdfast.report import CellName, SideAnswers, StoredBenchmark, counted, differing_scorers
 from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import not_started_error
 from holdfast.runs.summary import changed_benchmark_lines
@@ -101,16 +101,20 @@ def unfinished(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def changed_benchmarks(runs: Sequence[Run]) -> Iterator[str]:
-    """Say which tasks differ from their benchmark, and which are of different benchmarks or versions."""
-    versions: dict[str, dict[str, list[str]]] = {}
+    """Say which tasks differ from their benchmark, and which are of different benchmarks, versions or commits."""
+    versions: dict[str, dict[tuple[str, str], list[tuple[Run, StoredBenchmark]]]] = {}
     for run in runs:
         every = run.benchmarks()
         yield from (f"{run.run_id}: {line}" for line in changed_benchmark_lines(every))
         for task, origin in every.items():
-            versions.setdefault(task, {}).setdefault(origin.title, []).append(run.run_id)
-    for task, titles in versions.items():
-        if len(titles) > 1:
-            found = "; ".join(f"{title} in {', '.join(names)}" for title, names in titles.items())
+            same = versions.setdefault(task, {}).setdefault((origin.title, origin.commit), [])
+            same.append((run, origin))
+    for task, every_version in versions.items():
+        if len(every_version) > 1:
+            found = "; ".join(
+                f"{same[0][1].described} in {', '.join(run.run_id for run, _ in same)}"
+                for same in every_version.values()
+            )
             yield f"{task} is not the same benchmark in all runs: {found}"
 
 

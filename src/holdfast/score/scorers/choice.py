@@ -8,9 +8,10 @@ from holdfast.score.letters import ALPHABET, WHOLE, extract_labelled, extract_le
 
 
 @scorer
-def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
+def choice(sample: Sample, answer: Answer, choices: int = 0, mentions: bool = True) -> Score:
     """The answer chooses the target. `choices`: number of choices; default: the length of the row's `choices` or
-    `options`, else 26.
+    `options`, else 26. `mentions`: whether the mere mention of a letter is an answer if nothing clearer is found:
+    "Vitamin C helps" would choose C. Two letters that are joined ("A or B") are no answer.
 
     A target is a letter, an index from 0, or the text of one of the row's choices; for a list, any entry counts. A
     target that is none of these, or ambiguous, is an error in the data and fails. If the row's choices have labels
@@ -23,7 +24,7 @@ def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
     entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
     targets = {_target(entry, options, labels, letters) for entry in entries}
     is_numbered = bool(labels) and labels == [str(index + 1) for index in range(len(labels))]
-    found = (extract_labelled if is_numbered else extract_letter)(answer.text, letters)
+    found = (extract_labelled if is_numbered else extract_letter)(answer.text, letters, mentions)
     if found is None:
         return Score(False, "no choice in the answer", unreadable=True)
     return Score(found in targets, f"read {found}")

@@ -9,9 +9,12 @@ The runner writes a secret after the last test, so that the code's own output ca
 that deliberately attacks its tests can still succeed: it runs in the same process as they do.
 """
 
+import ast
 import asyncio
+import builtins
 import contextlib
 import os
+import re
 import secrets
 import string
 import sys
@@ -33,12 +36,20 @@ from holdfast.sandbox.confinement import (
     why_no_namespaces,
 )
 from holdfast.score.definition import scorer, shorten
-from holdfast.score.extractors import code
+from holdfast.score.extractors import fenced_blocks
+from holdfast.score.fingerprints import parse_source
 
 _FOLDER = "holdfast-code-"
 _ABANDONED_SECONDS = 86_400.0
 """Older folders were left by killed processes: no test runs that long."""
 _SECONDS_MAX = 3600.0
+_PYTHON = ("python", "py", "python3")
+"""What a fence of Python code is called."""
+_DEFINITION = re.compile(
+    r"^(?:async[ \t]++def|def|class)[ \t]++(?P<made>\w++)|^(?P<assigned>\w++)[ \t]*+(?::[^=\n]*+)?=(?!=)", re.MULTILINE
+)
+"""A pattern and no parser, which answers could crash. Imports do not count: an example imports what it shows."""
+_BODY = re.compile(r"\A\s*^[ \t]|^return\b", re.MULTILINE)
 _CODE, _TESTS = "program.py", "tests.py"
 _BRACES = "tests and before take a column, or code with columns in braces, such as check({entry_point}); {{ is a brace"
 _RUNNER = f"""
@@ -100,15 +111,17 @@ async def code_tests(
     seconds: float = 10.0,
     memory_mb: int = 512,
 ) -> Score:
-    """The answer's Python code passes the tests. The code is the last fenced `python` block, else the last block, else
-    the whole answer. The tests are code in the row's column `tests` that runs afterwards in the same program and raises
-    on failure. `before`: a column with code that runs first, for answers that continue a prompt's code, with the whole
-    function or only its body. Both may be code with columns in braces, such as `check({entry_point})`.
+    """The answer's Python code passes the tests. The code is the last fenced Python block (`python`, `py`, `python3`)
+    that defines a name that the tests use, so an example after the function is passed over. If none does, it is the
+    last block of any kind that does, else the last Python block, the last block, or the whole answer. The tests are
+    code in the row's column `tests` that runs afterwards in the same program and raises on failure. `before`: a column
+    with code that runs first, for answers that continue a prompt's code, with the whole function or only its body. Both
+    may be code with columns in braces, such as `check({entry_point})`.
     """
-    block = code(answer.text, "python") or code(answer.text)
-    programs = _programs(_code(sample, before) if before else "", answer.text if block is None else block)
+    head, checks = _code(sample, before) if before else "", _code(sample, tests)
+    programs = _programs(head, _find_code(answer.text, head, checks))
     files = {
-        _TESTS: _code(sample, tests),
+        _TESTS: checks,
         **{f"{_CODE}.{index}" if index else _CODE: each for index, each in enumerate(programs)},
     }
     if not answer.text.strip():
@@ -133,6 +146,36 @@ async def code_tests(
     if ran.code:
         return Score(False, shorten(errors[-1]) if errors else f"exit code {ran.code}")
     return Score(True) if secret in ran.stdout else Score(False, "it left before the tests were through")
+
+
+def _find_code(text: str, before: str, tests: str) -> str:
+    """Return the code of an answer. A body counts as a definition if the code `before` it ends with the function."""
+    blocks = list(fenced_blocks(text))
+    python = [block for named, block in blocks if named in _PYTHON]
+    every = [block for _, block in blocks]
+    names = _used_names(tests)
+    is_head = not names.isdisjoint(_defined_names(before))
+    for block in (*reversed(python), *reversed(every)):
+        if not names.isdisjoint(_defined_names(block)) or (is_head and _BODY.search(block)):
+            return block
+    return next(filter(None, (*python[-1:], *every[-1:])), text)
+
+
+def _defined_names(code: str) -> set[str]:
+    return {match["made"] or match["assigned"] for match in _DEFINITION.finditer(code)}
+
+
+def _used_names(tests: str) -> set[str]:
+    """Return the names that tests use and do not make themselves."""
+    try:
+        nodes = list(ast.walk(parse_source(tests)))
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {node.id for node in names} - made - vars(builtins).keys()
 
 
 def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) -> CommandResult:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.datasets import FilterError, RowFilter, is_url
+from holdfast.datasets import FilterError, RowFilter, hub_address, is_url
 from holdfast.errors import SpecError
 from holdfast.records import NO_CREDENTIALS, holds_credentials
 from holdfast.spec.types import Dataset, Task
@@ -29,7 +29,7 @@ def anchor_paths(path: Any, folder: str) -> Any:
     """Make a path or a list of paths absolute. URLs stay as they are."""
     if isinstance(path, list):
         return [anchor_paths(each, folder) for each in path]
-    is_path = isinstance(path, str) and path and not is_url(path)
+    is_path = isinstance(path, str) and path and not (is_url(path) or hub_address(path))
     return os.path.join(folder, path) if is_path else path
 
 
@@ -55,6 +55,8 @@ def check_dataset(dataset: Dataset, place: str) -> None:
         refuse("config", "an entry of the list is empty or repeated")
     if isinstance(dataset.path, list) and not all(paths):
         refuse("path", "an entry of the list is empty")
+    for address in filter(None, map(hub_address, paths)):
+        refuse("path", f"a data set of the Hub has no path; write {address}")
     _check_url(dataset, paths, refuse)
     if dataset.where:
         try:

@@ -28,6 +28,7 @@ from holdfast.report.formats.html.figures import (
 from holdfast.report.formats.html.style import STYLE
 from holdfast.report.formats.run_page import RunPage, run_names
 from holdfast.report.tables import (
+    STRATA,
     anomaly_lines,
     duration,
     edited_lines,
@@ -37,6 +38,7 @@ from holdfast.report.tables import (
     report_rows,
     request_lines,
     score_sentences,
+    strata_rows,
     tokens,
     wall_time_lines,
 )
@@ -191,6 +193,10 @@ def _scores(pages: Sequence[RunPage]) -> Iterator[str]:
         yield notes(reading_lines(report.cells), "What the means leave out")
         all_columns = table(*report_rows(report), titles=_TITLES)
         yield f'<details class="again"><summary>All columns</summary>{all_columns}</details>\n'
+        titles, parts = strata_rows(report.cells)
+        if parts:
+            strata = table([*titles, *STRATA], parts, titles=len(titles))
+            yield f"<details><summary>The mean of each {escaped(titles[-1])}</summary>{strata}</details>\n"
         remarks = [*edited_lines(report.cells), *marked_lines(report.cells), *anomaly_lines(report)]
         if report.anomalies:
             count = counted(report.anomalies, "anomaly", "anomalies")

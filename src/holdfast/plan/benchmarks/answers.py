@@ -1,4 +1,12 @@
-"""Multiple choice: the columns that prompts use, the prompt for chat models, and variants that rank likelihoods."""
+"""How benchmarks ask for answers and read them.
+
+- Multiple choice: the columns that prompts use, the prompt for chat models, and variants that rank likelihoods.
+- Where a reply states its answer, in the forms that models write. A label is `Answer:`, `**Answer**:`, `Answer :`,
+  `**Final Answer:**`, or a heading such as `### Answer` above the answer. The last label decides. Only a reply without
+  one is searched for the last sentence such as `The answer is X.`, because models explain their answer after the label
+  in such sentences. These patterns take linear time, and begin at the start of the text, so their first match is the
+  only one.
+"""
 
 import string
 from collections.abc import Mapping, Sequence
@@ -16,6 +24,17 @@ CHAT = (
 )
 """The prompt for chat models. `options` has one line for each choice: `A. text`."""
 CHAT_DIFFERS = "A chat model chooses a letter; published figures of base models rank likelihoods."
+_CHOICE: Mapping[str, Any] = {"choice": {"mentions": False}}
+"""The headline scorer. In a text about vitamin C, the mere mention of a letter is no answer."""
+_LAST_LINE = r"\A[*_`#>\s]*+answer[*_`\s]*+:[*_`\s$]*+(\(?[A-Z]\)?)[*_`\s$.]*+\Z"
+_STRICT = {
+    "choice": {
+        "name": "strict",
+        "mentions": False,
+        "extract": ["last_line", {"regex": {"pattern": _LAST_LINE, "ignore_case": True}}],
+    }
+}
+"""Nothing counts but the last line, `Answer: X`, with or without emphasis."""
 _HIDDEN = "the row has no answer: its split hides the answers; use another split"
 
 
@@ -71,10 +90,12 @@ def read_index(label: Any, first: int = 0) -> int:
 
 
 def chat_task(dataset: Mapping[str, Any], question: str = "{question}", **more: Any) -> dict[str, Any]:
-    """Return the task of a chat model that chooses a letter. `question`: what replaces `{question}` in the prompt."""
+    """Return the task of a chat model that chooses a letter, read flexibly and strictly. `question`: what replaces
+    `{question}` in the prompt.
+    """
     asked = {**dataset, "input": "question", "target": "letter"}
     prompt = CHAT.replace("{question}", question)
-    return {"dataset": asked, "prompt": prompt, "scorers": ["choice"], "counts": NOTHING_FLATTERS, **more}
+    return {"dataset": asked, "prompt": prompt, "scorers": [_CHOICE, _STRICT], "counts": NOTHING_FLATTERS, **more}
 
 
 def rank_letters(chat: Benchmark, prompt: str, letters: str, **card: Any) -> Benchmark:
@@ -108,3 +129,35 @@ def _variant(chat: Benchmark, task: Mapping[str, Any], card: Mapping[str, Any]) 
     own = {"name": f"{chat.name}:likelihood", "title": f"{chat.title}, by likelihood", "differs": "", **card}
     needs = (*chat.needs, "a completion server")
     return msgspec.structs.replace(chat, task=task, metric=task["scorers"][0], needs=needs, **own)
+
+
+_LABEL = (
+    r"(?:\banswers?[ \t*_`]*+[:\uff1a]"
+    r"|(?:\A|\n)[ \t]*+#*+[ \t*_`]*+(?:the[ \t]+)?(?:(?:final|correct)[ \t]+)?answer[ \t*_`]*+(?=\n))"
+)
+_SENTENCE = (
+    r"\banswers?(?:[ \t]+to[ \t]+(?:the|this|your)[ \t]+question)?[\s*_]+"
+    r"(?:is|are|was|were|(?:would|must|should)[ \t]+be)\b[ \t]*:?"
+)
+_NEXT_SENTENCE = r"\.[*_`\"']*\s+(?:According|As|Based|Because|He|However|I|In|It|She|Since|That|The|These|They|This)\b"
+
+
+def after_statement(sentence: str = _SENTENCE) -> str:
+    """Return a pattern for the text up to the answer. `sentence`: what states the answer if there is no label."""
+    return rf"\A(?is:(?>.*{_LABEL})|(?!.*{_LABEL})(?>.*{sentence})(?!\s*not\b))"
+
+
+def without_statement(sentence: str = _SENTENCE) -> str:
+    """Return a pattern for the start of a reply that states no answer."""
+    return rf"\A(?is:(?!.*(?:{_LABEL}|{sentence})))"
+
+
+STATED: dict[str, Any] = {
+    "regex": {
+        "pattern": after_statement()
+        + r"[\s*_`\"'\u201c\u2018$]*+"
+        + rf"((?:(?!{_NEXT_SENTENCE})[^\n])*[^\s.*_`\"'\u201d\u2019$])",
+        "first": True,
+    }
+}
+"""The answer that a reply states, to the end of its line or sentence. Only dots at its end are left out: 12.5 stays."""

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import msgspec
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.engine import Amount
@@ -49,6 +49,8 @@ class World:
         self.workers: dict[int, ShardGrants] = {}
         """By shard."""
         self.allowed: dict[int, float] = {}
+        self.complete: dict[str, int] = {}
+        """Shards that nobody begins again, by name: the epochs of their last workers."""
         self.limits = RunLimits(cost_usd=LIMIT)
         self.busy: list[int] = []
         """Shards whose workers are writing an entry."""
@@ -63,9 +65,11 @@ class World:
             self.act()
 
     def act(self) -> None:
-        actions = [self.begin] if len(self.workers) < WORKERS else []
+        actions = [self.begin] if len(self.workers) < WORKERS and self.free() else []
         actions += [self.die] if self.workers else []
-        actions += [self.spend, self.spend, self.spend, self.end] if self._idle() else []
+        actions += [self.spend, self.spend, self.spend, self.end, self.complete_one] if self._idle() else []
+        if not actions:
+            return
         self.chance.draw(st.sampled_from(actions), label="action")()
         self.check()
 
@@ -82,14 +86,26 @@ class World:
 
     def begin(self) -> None:
         """Also a take-over: the journal of the shard says what was spent."""
-        free = [shard for shard in range(SHARDS) if shard not in self.workers]
-        shard = self.chance.draw(st.sampled_from(free), label="shard")
-        self.epochs[shard] += 1
-        options = LedgerOptions(f"{shard + 1}/{SHARDS}", self.epochs[shard], lambda: True, _unknown, _dead)
-        self.workers[shard] = worker = ShardGrants(Ledger(self.store, "u"), options)
-        self.allowed[shard] = self.journals[shard]
+        shard = self.chance.draw(st.sampled_from(self.free()), label="shard")
+        worker = self.take(shard)
         with self._writing(shard), contextlib.suppress(FencedError):  # it died, and was replaced, meanwhile
             worker.open(self.limits, Amount(self.journals[shard]))
+
+    def free(self) -> list[int]:
+        return [each for each in range(SHARDS) if each not in self.workers and _name(each) not in self.complete]
+
+    def take(self, shard: int) -> ShardGrants:
+        self.epochs[shard] += 1
+        options = LedgerOptions(
+            _name(shard), self.epochs[shard], lambda: True, _unknown, _dead, read_final=self._read_final
+        )
+        self.workers[shard] = worker = ShardGrants(Ledger(self.store, "u"), options)
+        self.allowed[shard] = self.journals[shard]
+        return worker
+
+    def _read_final(self, name: str, epoch: int) -> Amount | None:
+        shard = int(name.partition("/")[0]) - 1
+        return Amount(self.journals[shard]) if self.complete.get(name) == epoch else None
 
     def spend(self) -> None:
         """One request, alone, as `Budget` sends it: while anything is left, after it has asked for more."""
@@ -113,6 +129,12 @@ class World:
             self.workers[shard].close(Amount(self.journals[shard]))
         self.workers.pop(shard, None)
 
+    def complete_one(self) -> None:
+        """The worker ends, and cannot write that it did."""
+        shard = self._choose()
+        del self.workers[shard]
+        self.complete[_name(shard)] = self.epochs[shard]
+
     def die(self) -> None:
         """Also while it writes an entry, which may arrive later."""
         self.workers.pop(self.chance.draw(st.sampled_from(sorted(self.workers)), label="dead"))
@@ -133,6 +155,10 @@ class World:
             total = sum(each.allowed.cost_usd or 0.0 for each in self.last.values())
             spent = self.journals[int(entry.shard.partition("/")[0]) - 1]
             assert raised <= 0 or total <= LIMIT or allowed <= spent
+
+
+def _name(shard: int) -> str:
+    return f"{shard + 1}/{SHARDS}"
 
 
 def _unknown(shard: str) -> Amount:
@@ -160,12 +186,10 @@ def test_after_any_deaths_one_worker_can_spend_all_that_is_left(chance: st.DataO
         world.act()
     world.store.interrupt = lambda: None
     world.workers.clear()  # all die
-    for shard in range(SHARDS):  # each is taken over, which returns what was not spent
-        world.epochs[shard] += 1
-        options = LedgerOptions(f"{shard + 1}/{SHARDS}", world.epochs[shard], lambda: True, _unknown, _dead)
-        world.workers = {shard: ShardGrants(Ledger(world.store, "u"), options)}
-        world.workers[shard].open(world.limits, Amount(world.journals[shard]))
-        world.allowed[shard] = world.journals[shard]
+    assume(world.free())
+    for shard in world.free():  # each is taken over, which returns what was not spent
+        world.workers.clear()
+        world.take(shard).open(world.limits, Amount(world.journals[shard]))
     for _ in range(LIMIT + DEAREST):
         world.spend()
     assert sum(world.journals) >= LIMIT

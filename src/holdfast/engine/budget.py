@@ -18,7 +18,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -37,7 +37,9 @@ _GUESSED_OUTPUT_TOKENS = 1000
 """Output tokens of a request in a batch job without `max_tokens`, before any answer."""
 _RETRY_SECONDS = 5.0
 """How long to wait before a ledger that cannot be reached is asked again."""
-_OPEN_TRIES = 3
+_TRIES = 3
+"""At the beginning and at the end of the work."""
+T = TypeVar("T")
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -168,26 +170,21 @@ class Budget:
         nothing is asked for, unless other workers must know of this one because they share its rates.
         """
         is_needed = self._is_limited or self._limits.seconds is not None or shares_rates
-        if self._grants is not None and is_needed:
-            for tries in range(1, _OPEN_TRIES + 1):
-                try:
-                    self._worked_seconds = await asyncio.to_thread(self._grants.open, self._limits, self.spent)
-                    break
-                except StoreError:
-                    if tries == _OPEN_TRIES:
-                        raise
-                    await asyncio.sleep(_RETRY_SECONDS)
+        grants = self._grants
+        if grants is not None and is_needed:
+            self._worked_seconds = await _retry(lambda: grants.open(self._limits, self.spent))
         self.look_at_clock(0.0)
 
     async def close(self) -> None:
         """Return what is left of the grants, after the last request. A ledger that cannot be written keeps them until
-        another worker continues the shard.
+        another worker continues the shard or, if it is complete, needs them.
         """
         if self._asking is not None:
             self._asking.cancel()
-        if self._grants is not None:
+        grants = self._grants
+        if grants is not None:
             with contextlib.suppress(HoldfastError, OSError):
-                await asyncio.to_thread(self._grants.close, self.spent)
+                await _retry(lambda: grants.close(self.spent))
 
     def change(self, limits: RunLimits) -> None:
         """Apply other limits, also to requests that wait."""
@@ -370,6 +367,16 @@ class Budget:
         if self._limits.cost_usd is None and self._limits.tokens is None:
             return Amount(requests=1.0)
         return asked.upper_bound()
+
+
+async def _retry(call: Callable[[], T]) -> T:
+    """Make a call in a thread, several times if the ledger cannot be reached."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await asyncio.to_thread(call)
+        except (StoreError, OSError):
+            await asyncio.sleep(_RETRY_SECONDS)
+    return await asyncio.to_thread(call)
 
 
 class _PendingRequest(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from holdfast.models import (
     GuardedProvider,
     Headers,
     HeldByLine,
+    MaySend,
     ModelCall,
     ModelError,
     Pace,
@@ -42,6 +43,7 @@ from holdfast.models import (
     identity_of,
     open_provider,
     quotas_in,
+    wait_to_send,
 )
 from holdfast.models.batch.queue import Batches, UnansweredError
 from holdfast.records import Answer, Failure
@@ -49,7 +51,6 @@ from holdfast.solve import AttemptLimits, ModelHandle, Send
 from holdfast.spec import Model, Spec, is_external
 
 _encode = msgspec.json.Encoder().encode
-_OWNERSHIP_PAUSE_SECONDS = 0.1
 
 
 class CellHealth:
@@ -102,8 +103,8 @@ class ModelClient:
         self._retries = Retries(
             count=model.request_retries, on_retry=lambda error: retried(f"{error.kind}: {error.message}")
         )
-        self.may_send: Callable[[], bool] | None = None
-        """Whether this process certainly owns the run; if not, requests wait. None: no other can take it over."""
+        self.may_send: MaySend | None = None
+        """If it says no, requests wait."""
         self.batches: Batches | None = None
         """The queue of requests that are sent in batch jobs, if the model uses them."""
 
@@ -306,7 +307,7 @@ class PacedRequest:
         if not client.everywhere.take():
             await self._wait_everywhere()
         if client.may_send is not None and not client.may_send():
-            await self._wait_for_ownership(client.may_send)
+            await self._wait_for_ownership()
         if client.draining or client.closed is not None:
             await self._turn_away()
         client.sending += 1
@@ -372,13 +373,11 @@ class PacedRequest:
             client.turns.hand_out()
             raise
 
-    async def _wait_for_ownership(self, may_send: Callable[[], bool]) -> None:
-        """Another process may have taken the run over: then this one stops before it has paid for anything."""
+    async def _wait_for_ownership(self) -> None:
         client = self._client
         try:
             with self._hold_clock():
-                while not may_send():  # noqa: ASYNC110 - set by a thread that knows no event loop
-                    await asyncio.sleep(_OWNERSHIP_PAUSE_SECONDS)
+                await wait_to_send(client.may_send)
         except BaseException:
             client.everywhere.give_back()
             client.pace.dropped(self._is_probe)

@@ -454,6 +454,7 @@ class Engine:
                 stop=self._stop_for_batch,
                 refuse=client.close_to_requests,
                 changed=self._count_batches,
+                may_send=client.may_send,
             )
             client.batches = Batches(desk)
 
@@ -533,6 +534,7 @@ class Engine:
             read_file=None if files is None else files.read,
             secrets=secrets,
             open_endpoint=self._bridge.open,
+            may_send=self._writer.may_send,
             open_box=self._sandboxes.opener(work.task.sandbox, None if files is None else files.read),
         )
         return TaskSetup(

@@ -3,13 +3,18 @@
 The parent owns no part of the run: it starts workers, replaces those that a signal has killed, forwards signals to them
 and reads their leases for the progress. If the parent is killed, its workers continue, and the same command joins them.
 
+Each worker runs on an equal part of the cores, so that the scorers and sandboxes of one do not displace another worker.
+Only Linux can do that. With more workers than cores, all share them.
+
 Each worker has a session of its own, so that Ctrl-C reaches it once, from the parent, and not also from the terminal.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -39,9 +44,10 @@ class WorkerEnd(msgspec.Struct, frozen=True):
 class _Slot:
     """One of the workers, and those that replaced it."""
 
-    def __init__(self, number: int, log: str) -> None:
+    def __init__(self, number: int, log: str, cores: Collection[int]) -> None:
         self.number = number
         self.log = log
+        self.cores = cores
         self.restarts = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.end: WorkerEnd | None = None
@@ -54,7 +60,10 @@ class LocalWorkers:
         """`logs`: the folder for what the workers print, one file each."""
         self._command = list(command)
         self._environ = None if environ is None else dict(environ)
-        self._slots = [_Slot(number, os.path.join(logs, f"worker-{number}.log")) for number in range(1, count + 1)]
+        self._slots = [
+            _Slot(number, os.path.join(logs, f"worker-{number}.log"), cores)
+            for number, cores in enumerate(divide_cores(count), 1)
+        ]
         self.stopped_by: signal.Signals | None = None
 
     def start(self) -> None:
@@ -62,7 +71,7 @@ class LocalWorkers:
             self._start(slot)
 
     def _start(self, slot: _Slot) -> None:
-        with open(slot.log, "ab") as log:
+        with open(slot.log, "ab") as log, _running_on(slot.cores):
             slot.process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -108,6 +117,30 @@ class LocalWorkers:
     def ends(self) -> list[WorkerEnd]:
         """Of the workers that have ended and were not replaced."""
         return [slot.end for slot in self._slots if slot.end is not None]
+
+
+def divide_cores(count: int) -> list[list[int]]:
+    """The cores of each worker; empty if it may use all."""
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    if len(cores) < count:
+        return [[]] * count
+    return [cores[len(cores) * number // count : len(cores) * (number + 1) // count] for number in range(count)]
+
+
+@contextlib.contextmanager
+def _running_on(cores: Collection[int]) -> Iterator[None]:
+    """Restrict this thread, because a process inherits the cores of the thread that starts it."""
+    if sys.platform != "linux" or not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):  # a container may forbid it, or its cores have changed: then all are used
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, before)
 
 
 def _signal_name(number: int) -> str:

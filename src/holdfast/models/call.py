@@ -5,6 +5,7 @@ an argument. Code that only delays or measures a request (a queue, the HTTP conn
 `current_call`; a request outside of any step has none.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,8 +18,22 @@ if TYPE_CHECKING:
 
 _TENTHS_OF_MS = 10_000  # finer digits are noise, and every record would store them
 _SHORTEST_SECONDS = 1e-6
+_OWNERSHIP_PAUSE_SECONDS = 0.1
 _NOTHING = Timing()
 """Its zeros are omitted when it is encoded: msgspec knows a default by its identity, so `timing` uses these."""
+
+MaySend = Callable[[], bool]
+"""Whether this process certainly owns the run: no other can have taken it over."""
+
+
+async def wait_to_send(may_send: MaySend | None) -> None:
+    """Return when this process may send. Every path to a server waits here: requests, batch jobs, calls of tools.
+
+    If another process has taken the run over, this one finds that out while it waits, and stops before it has paid for
+    anything. None: no other process can take the run over.
+    """
+    while may_send is not None and not may_send():  # noqa: ASYNC110 - set by a thread that knows no event loop
+        await asyncio.sleep(_OWNERSHIP_PAUSE_SECONDS)
 
 
 class ModelCall:

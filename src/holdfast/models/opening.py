@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.errors import SpecError
-from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
+from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, Ready, open_batches
 from holdfast.models.provider import (
     BadConnectionError,
     Connection,
@@ -109,8 +109,8 @@ class GuardedBatches:
     def line(self, name: str, body: bytes) -> bytes:
         return self._api.line(name, body)
 
-    async def submit(self, token: str, lines: BinaryIO) -> str:
-        return await self._api.submit(token, lines)
+    async def submit(self, token: str, lines: BinaryIO, ready: Ready) -> str:
+        return await self._api.submit(token, lines, ready)
 
     async def find(self, mark: JobMark) -> FoundJob:
         return await self._api.find(mark)

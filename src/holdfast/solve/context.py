@@ -20,7 +20,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
-from holdfast.models import Likelihood, likelihood_messages, likelihood_of
+from holdfast.models import Likelihood, likelihood_messages, likelihood_of, wait_to_send
 from holdfast.records import Answer, FileChanges, Message, Sample, Step, ToolCall
 from holdfast.solve.conversations import Conversations, request_head
 from holdfast.solve.resources import (
@@ -251,10 +251,15 @@ class Context:
         called = ToolCall(found.name, given)
         request = xxhash.xxh3_128_hexdigest(_canonical(["call", found.name, given]))
         place = self.workplace.inside() if found.sandboxed else self.workplace
-        once = None if found.repeatable else UnrepeatableCall(called, lambda: recover_call(found, called, place))
+        once = (
+            None
+            if found.repeatable
+            else UnrepeatableCall(called, lambda: recover_call(found, called, place), self._wait_to_call)
+        )
         turn = place.box.turn() if found.sandboxed and place.box is not None else None
 
         async def ask() -> Step:
+            await self._wait_to_call()
             made = functools.partial(self._resources.call, found, called, place)
             with self._steps.working():
                 return await (made() if turn is None else turn.during(made))
@@ -268,6 +273,16 @@ class Context:
             if turn is not None:
                 turn.end()
         return taken.copy.value
+
+    async def _wait_to_call(self) -> None:
+        """The clock of the sample stops if it waits."""
+        may_send = self._resources.may_send
+        if may_send is not None and not may_send():
+            self._steps.watch.hold()
+            try:
+                await wait_to_send(may_send)
+            finally:
+                self._steps.watch.let_go()
 
     async def now(self) -> datetime:
         """Return the time; a replay returns the same."""

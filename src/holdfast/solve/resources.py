@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from holdfast.models import ModelCall
+from holdfast.models import MaySend, ModelCall
 from holdfast.records import Answer, Message, Sample, Step, ToolCall, Usage
 from holdfast.sandbox.box import Box, ReadFile
 from holdfast.solve.conversations import request_head
@@ -138,5 +138,7 @@ class AttemptResources(msgspec.Struct, frozen=True):
     """Returns the attempt's sandbox; its folder is created on first use."""
     call: Call = call_tool
     """Makes a tool call that is not recorded. A replay puts something else here."""
+    may_send: MaySend | None = None
+    """If it says no, calls of tools wait: they may reach servers, and another process may make them too."""
     open_endpoint: Callable[[BridgeBackend], BridgeEndpoint] | None = None
     """Opens the HTTP address under which external agents use this attempt's models."""

@@ -63,6 +63,8 @@ class UnrepeatableCall(msgspec.Struct, frozen=True):
 
     called: ToolCall
     recover: Callable[[], Awaitable[Step]]
+    ready: Callable[[], Awaitable[None]]
+    """Returns when it may be announced."""
 
 
 class UnconfirmedCall(msgspec.Struct, frozen=True):
@@ -445,6 +447,7 @@ class Steps:
         """
         if (request, count) in self._unsure:
             return await once.recover()
+        await once.ready()
         scope = self._scope
         started = StepStarted(scope.o, scope.name, request, count, once.called)
         position = await self._journal.append(checked("step.started", started, scope.key)[0])

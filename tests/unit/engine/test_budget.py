@@ -244,6 +244,7 @@ class Shared:
     def __init__(self, left: float, part: float = 2.0) -> None:
         self.left, self.part, self.allowed, self.asked = left, part, 0.0, 0
         self.error: Exception | None = None
+        self.closing_fails: list[Exception] = []
         self.closed: Amount | None = None
 
     def open(self, limits: RunLimits, spent: Amount) -> float:
@@ -262,6 +263,8 @@ class Shared:
         return Grant(Amount(math.inf, math.inf, self.allowed), Amount(requests=100.0 - self.left))
 
     def close(self, spent: Amount) -> None:
+        if self.closing_fails:
+            raise self.closing_fails.pop()
         self.closed = spent
 
     def count_workers(self) -> int:
@@ -379,5 +382,22 @@ def test_time_is_that_of_the_whole_run() -> None:
         assert stopped == []
         budget.look_at_clock(10.0)
         assert stopped == [("budget: limits.run.seconds is 100, and the run has worked for 100 s", None)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_grants_are_returned_to_a_ledger_that_cannot_be_reached_at_once(
+    monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """If it cannot be reached at all, the end of the work does not wait for it."""
+    monkeypatch.setattr("holdfast.engine.budget._RETRY_SECONDS", 0.0)
+
+    async def main() -> None:
+        shared = Shared(left=2.0)
+        shared.closing_fails = [OSError("stale"), StoreError("away"), StoreError("away")][-fails:]
+        budget, _ = await shared_budget(shared, requests=100)
+        await budget.close()
+        assert (shared.closed == budget.spent) == (fails < 3)
 
     asyncio.run(main())

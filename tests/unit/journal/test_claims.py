@@ -340,10 +340,44 @@ def test_a_holder_that_does_not_beat_for_an_expiry_can_be_followed() -> None:
     watched = Watched()
     claimed(watched.store, 1, ELSEWHERE, Beat(1))
     assert watched.look()[0] is False
-    watched.hours.now += EXPIRY - 1
-    assert watched.look() == (False, 1)
+    for seconds in (EXPIRY / 2, EXPIRY / 2 - 1):
+        watched.hours.now += seconds
+        assert watched.look() == (False, 1)
     watched.hours.now += 2
     assert watched.look() == (True, 2)
+
+
+def test_a_stop_of_the_observer_is_not_taken_for_one_of_the_holder() -> None:
+    watched = Watched()
+    claimed(watched.store, 1, ELSEWHERE, Beat(1))
+    assert watched.look()[0] is False
+    watched.hours.now += 10 * EXPIRY
+    assert watched.look() == (False, 1), "the holder may have been stopped as long, with the store"
+    write_beat(watched.store, 1, Beat(2))
+    watched.hours.now += EXPIRY / 2
+    assert watched.look() == (False, 1)
+
+
+def test_one_that_was_stopped_while_it_watched_does_not_take_the_claim_of_a_live_holder() -> None:
+    """It was stopped after it had read the heartbeat and before it looked at the clock."""
+    objects, clock = MemoryObjects(), Hours()
+    claimed(objects, 1, ELSEWHERE, Beat(1))
+    beats, stops = itertools.count(2), list[float]()
+
+    def before(verb: str, name: str) -> str:
+        if verb == "get" and name == "lease/000001.beat" and clock.slept and not stops:
+            stops.append(clock.now)
+            clock.now += 10 * EXPIRY
+        return "do"
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.slept > EXPIRY / 3:
+            write_beat(objects, 1, Beat(next(beats)))
+
+    with pytest.raises(HeldError):
+        take_epoch(Broken(objects, before), 1, TakeoverTiming(EXPIRY, clock, sleep))
+    assert greatest_epoch(objects) == 1
 
 
 def test_a_new_holder_is_seen_although_the_beat_of_the_old_one_is_the_same() -> None:
@@ -351,8 +385,9 @@ def test_a_new_holder_is_seen_although_the_beat_of_the_old_one_is_the_same() -> 
     claimed(watched.store, 1, ELSEWHERE, Beat(1))
     assert watched.look()[0] is False
     claimed(watched.store, 2, ELSEWHERE, Beat(1))
-    watched.hours.now += EXPIRY + 1
-    assert watched.look()[0] is False, "the new holder has just begun"
+    for _ in range(3):
+        watched.hours.now += EXPIRY / 2
+        assert watched.look()[0] is False, "the new holder has just begun"
     write_beat(watched.store, 2, Beat(2, ended=True))
     assert watched.look() == (True, 2)
     assert watched.look() == (True, 2), "a run that has ended costs two requests"

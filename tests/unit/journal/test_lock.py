@@ -1,13 +1,16 @@
 """A refused writer says who holds the run, where the kernel tells."""
 
 import os
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.errors import DamagedError, HeldError
-from holdfast.journal import Lock
+from holdfast.journal import Lock, write_lease
 from holdfast.journal.ownership import lock
+from holdfast.journal.ownership.lease import Holder, Lease
 from holdfast.state import is_held
 
 LISTED = """\
@@ -70,3 +73,16 @@ def test_a_released_lock_counts_as_lost(tmp_path: Path) -> None:
     assert not lock.look()
     lock.release()
     assert lock.look()
+
+
+def test_one_that_was_stopped_while_it_watched_a_holder_with_another_lock_file_is_refused(tmp_path: Path) -> None:
+    now = [0.0]
+    lease = Lease(Holder(4711, "elsewhere"), 1, 1, time.time(), time.time(), 60.0, lock=12345)
+    write_lease(str(tmp_path), lease)
+
+    def be_stopped(seconds: float) -> None:
+        now[0] += 10.0
+        write_lease(str(tmp_path), msgspec.structs.replace(lease, beat=int(now[0])))
+
+    with pytest.raises(HeldError, match="4711 on elsewhere"):
+        Lock(str(tmp_path), clock=lambda: now[0], sleep=be_stopped)

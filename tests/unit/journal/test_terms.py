@@ -199,9 +199,9 @@ def test_many_terms_are_watched_at_once_and_none_is_waited_for(tmp_path: Path) -
         run.mkdir()
     held = [take(run) for run in runs]
     assert [observe_term(str(run), clock) for run in runs] == [False] * 5
-    clock.now = 19.0
-    held[0]._beat(1)  # noqa: SLF001 - this one is alive
-    assert [observe_term(str(run), clock) for run in runs] == [False] * 5
+    for clock.now in (7.0, 13.0, 19.0):
+        held[0]._beat(int(clock.now))  # noqa: SLF001 - this one is alive
+        assert [observe_term(str(run), clock) for run in runs] == [False] * 5
     clock.now = 20.5
     assert [observe_term(str(run), clock) for run in runs] == [False, True, True, True, True]
     before = clock.now
@@ -211,6 +211,67 @@ def test_many_terms_are_watched_at_once_and_none_is_waited_for(tmp_path: Path) -
     for term in (held[0], *held[2:], successor):
         term.end()
     assert observe_term(str(runs[2]), clock)
+
+
+def test_one_that_was_stopped_while_it_watched_does_not_take_the_term_of_a_live_holder(tmp_path: Path) -> None:
+    holder, clock = take(tmp_path), Clock()
+
+    def be_stopped(seconds: float) -> None:
+        clock.now += 30.0
+        holder._beat(int(clock.now))  # noqa: SLF001 - it beats all the time
+
+    with pytest.raises(HeldError):
+        Term(str(tmp_path), NEVER, 20.0, clock, be_stopped)
+    assert holder.is_confirmed
+    holder.end()
+
+
+def test_a_time_in_which_everything_stood_still_is_not_counted_against_the_holder(tmp_path: Path) -> None:
+    """The file system hung, or the machine of both was paused: the holder beats when it continues."""
+    holder, clock = take(tmp_path), Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds if clock.now else 60.0
+        if clock.now > 62.0:
+            holder._beat(1)  # noqa: SLF001
+
+    with pytest.raises(HeldError):
+        Term(str(tmp_path), NEVER, 20.0, clock, sleep)
+    holder.end()
+
+
+def test_a_stop_of_the_observer_counts_little_for_one_who_watches_many(tmp_path: Path) -> None:
+    holder, clock = take(tmp_path), Clock()
+    found = []
+    for seconds in (60.0, 5.0, 6.0):
+        found.append(observe_term(str(tmp_path), clock))
+        clock.now += seconds
+    assert [*found, observe_term(str(tmp_path), clock)] == [False, False, False, True]
+    holder.end()
+
+
+def test_a_holder_that_wakes_up_at_the_last_moment_is_given_time_to_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it acknowledges until it notices counts, so the taker must read the journal after that."""
+    holder, clock = take(tmp_path), Clock()
+    claim, noticed_at = terms._claim, list[float]()  # noqa: SLF001
+
+    def claim_late(folder: str, number: int, nonce: str, expiry_seconds: float) -> bool:
+        holder._beat(1)  # noqa: SLF001
+        assert not holder.lost, "the run is still its own"
+        return claim(folder, number, nonce, expiry_seconds)
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now > 25.0 and not noticed_at and holder.look():
+            noticed_at.append(clock.now)
+
+    monkeypatch.setattr(terms, "_claim", claim_late)
+    term = Term(str(tmp_path), NEVER, 20.0, clock, sleep)
+    assert noticed_at
+    assert clock.now >= 40.0
+    term.end()
 
 
 def test_a_holder_is_sure_only_while_its_beats_are_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,19 @@
 """Workers on this machine: which of them are started again, and what their leases add up to."""
 
+import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from holdfast.journal import write_lease
 from holdfast.journal.ownership.lease import Holder, Lease
 from holdfast.launch import LocalWorkers, read_progress
+from holdfast.launch.local import divide_cores
 from holdfast.records import Shard
 from holdfast.runs import shard_location
 from holdfast.runs.store.lookup import run_location
@@ -54,6 +59,29 @@ def test_a_signal_reaches_all_workers_and_none_is_started_again(tmp_path: Path) 
     workers.stop(signal.SIGTERM)
     assert poll_until(lambda: not workers.pids, workers) == []
     assert [end.code for end in workers.ends] == [-signal.SIGTERM] * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can restrict a process to cores")
+def test_each_worker_runs_on_its_part_of_the_cores(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    count = min(len(before), 2)
+    workers = LocalWorkers(command("import os; print(sorted(os.sched_getaffinity(0)))"), count, str(tmp_path))
+    workers.start()
+    poll_until(lambda: not workers.pids, workers)
+    found = [json.loads(end.last_lines()) for end in workers.ends]
+    assert sorted(core for each in found for core in each) == sorted(before), "each core belongs to one worker"
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "groups"),
+    [(1, [[0, 2, 4, 5, 7]]), (2, [[0, 2], [4, 5, 7]]), (5, [[0], [2], [4], [5], [7]]), (6, [[]] * 6)],
+)
+def test_cores_are_divided_evenly_and_not_at_all_among_more_workers(
+    monkeypatch: pytest.MonkeyPatch, count: int, groups: list[list[int]]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {7, 0, 4, 5, 2})
+    assert divide_cores(count) == groups
 
 
 def test_the_progress_adds_up_the_shards(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from holdfast.models import BatchApi, JobMark, ModelError
 from holdfast.records.samples import COUNT_MAX, Answer
 from holdfast.testing import BatchBehaviour, batch
 from tests.absurd import absurd_documents
-from tests.unit.models.test_api import TOKEN, each_style, lines_of, with_api
+from tests.unit.models.test_api import TOKEN, at_once, each_style, lines_of, with_api
 
 
 def check(answer: Answer) -> None:
@@ -47,7 +47,7 @@ def test_whatever_is_said_of_a_job_is_a_job_or_a_failure(
 ) -> None:
     async def work(api: BatchApi) -> tuple[int, int, int]:
         poison = Poison(monkeypatch, style)
-        job = await api.submit(TOKEN, lines_of(api, 2))
+        job = await api.submit(TOKEN, lines_of(api, 2), at_once)
         done = failed = 0
         poison.case = 0
         while poison.case < max(poison.cases, 1):
@@ -58,7 +58,7 @@ def test_whatever_is_said_of_a_job_is_a_job_or_a_failure(
                     found = await api.find(JobMark(TOKEN, 2, 0.0))
                     assert not found.id or await api.look(found.id)
                 else:
-                    name = await api.submit(TOKEN, lines_of(api, 2))
+                    name = await api.submit(TOKEN, lines_of(api, 2), at_once)
                     msgspec.json.encode(name)
                     assert 0 < len(name) <= 500
                     await api.look(name)
@@ -79,7 +79,7 @@ def test_whatever_a_line_of_results_holds_it_is_an_answer_a_failure_or_none(
     style: str, options: dict[str, str]
 ) -> None:
     async def work(api: BatchApi) -> dict[str, int]:
-        job = await api.submit(TOKEN, lines_of(api, 1))
+        job = await api.submit(TOKEN, lines_of(api, 1), at_once)
         standing = await api.look(job)
         (line,) = [line async for line in api.results(standing)]
         counts = {"answers": 0, "failures": 0, "not done": 0, "none": 0}
@@ -103,7 +103,7 @@ def test_half_a_character_in_a_line_costs_no_second_request(style: str) -> None:
     """`max_tokens` cuts an emoji in two; Python's encoder writes the half, and NaN."""
 
     async def work(api: BatchApi) -> list[str]:
-        job = await api.submit(TOKEN, lines_of(api, 1))
+        job = await api.submit(TOKEN, lines_of(api, 1), at_once)
         (line,) = [line async for line in api.results(await api.look(job))]
         assert b'"0"' in line
         found = []

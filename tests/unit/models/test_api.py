@@ -33,6 +33,9 @@ def with_api(
     return asyncio.run(run())
 
 
+async def at_once() -> None: ...
+
+
 def lines_of(api: BatchApi, count: int, token: str = TOKEN) -> io.BytesIO:
     requests = [Request([{"role": "user", "content": f"{i} + {i}"}]) for i in range(count)]
     return io.BytesIO(b"".join(api.line(f"{token}-{i}", api.body(each)) for i, each in enumerate(requests)))
@@ -54,7 +57,7 @@ async def outcomes(api: BatchApi, job: str) -> dict[str, str]:
 @pytest.mark.parametrize(("style", "options"), [("openai", {}), ("openai", {"api": "responses"}), ("anthropic", {})])
 def test_a_job_is_submitted_waited_for_and_read(style: str, options: dict[str, str]) -> None:
     async def work(api: BatchApi) -> tuple[str, dict[str, str]]:
-        job = await api.submit(TOKEN, lines_of(api, 5))
+        job = await api.submit(TOKEN, lines_of(api, 5), at_once)
         return (await api.look(job)).state, await outcomes(api, job)
 
     state, found = with_api(style, BatchBehaviour(polls=3), work, options=options)
@@ -67,7 +70,7 @@ def test_a_job_of_many_megabytes_is_submitted_whole(style: str) -> None:
     async def work(api: BatchApi) -> dict[str, str]:
         body = api.body(Request([{"role": "user", "content": "é\n" * 150_000 + "3 + 4"}]))
         lines = io.BytesIO(b"".join(api.line(f"{TOKEN}-{i}", body) for i in range(4)))
-        return await outcomes(api, await api.submit(TOKEN, lines))
+        return await outcomes(api, await api.submit(TOKEN, lines, at_once))
 
     assert set(with_api(style, BatchBehaviour(), work).values()) == {"7"}
 
@@ -77,7 +80,7 @@ def test_what_is_wrong_with_a_line_is_reported_for_that_line(style: str) -> None
     batch = BatchBehaviour(missing_every=5, overloaded_every=3, refused_every=2)
 
     async def work(api: BatchApi) -> dict[str, str]:
-        return await outcomes(api, await api.submit(TOKEN, lines_of(api, 5)))
+        return await outcomes(api, await api.submit(TOKEN, lines_of(api, 5), at_once))
 
     told = ["0", "content_filter", "overload", "content_filter"]
     assert with_api(style, batch, work) == {f"{TOKEN}-{i}": each for i, each in enumerate(told)}
@@ -87,7 +90,7 @@ def test_what_is_wrong_with_a_line_is_reported_for_that_line(style: str) -> None
 @pytest.mark.parametrize("status", ["expired", "cancelled"])
 def test_a_job_that_ended_too_early_says_so_and_what_was_not_done(style: str, status: str) -> None:
     async def work(api: BatchApi) -> tuple[bool, dict[str, str]]:
-        job = await api.submit(TOKEN, lines_of(api, 2))
+        job = await api.submit(TOKEN, lines_of(api, 2), at_once)
         found = await outcomes(api, job)
         return (await api.look(job)).whole, found
 
@@ -99,8 +102,8 @@ def test_a_job_that_ended_too_early_says_so_and_what_was_not_done(style: str, st
 @each_style
 def test_a_job_is_found_by_its_token_among_others_of_its_size(style: str) -> None:
     async def work(api: BatchApi) -> tuple[str, str, str]:
-        job = await api.submit(TOKEN, lines_of(api, 3))
-        await api.submit("hf-other", lines_of(api, 3, "hf-other"))
+        job = await api.submit(TOKEN, lines_of(api, 3), at_once)
+        await api.submit("hf-other", lines_of(api, 3, "hf-other"), at_once)
         mark = JobMark(TOKEN, 3, time.time())
         return job, (await api.find(mark)).id, (await api.find(JobMark("hf-nobody", 3, time.time()))).id
 
@@ -111,7 +114,7 @@ def test_a_job_is_found_by_its_token_among_others_of_its_size(style: str) -> Non
 
 def test_a_job_that_could_be_ours_and_has_not_ended_leaves_it_undecided() -> None:
     async def work(api: BatchApi) -> list[tuple[str, bool]]:
-        await api.submit("hf-other", lines_of(api, 3, "hf-other"))
+        await api.submit("hf-other", lines_of(api, 3, "hf-other"), at_once)
         found = [await api.find(JobMark(TOKEN, 3, time.time())) for _ in range(3)]
         return [(each.id, each.undecided) for each in found]
 
@@ -134,7 +137,7 @@ def test_a_refused_submission_has_a_kind_and_no_secret(style: str, status: int, 
         with_api(
             style,
             BatchBehaviour(refusals=(status,)),
-            lambda api: api.submit(TOKEN, lines_of(api, 1)),
+            lambda api: api.submit(TOKEN, lines_of(api, 1), at_once),
             headers=secret,
         )
     assert raised.value.kind == kind

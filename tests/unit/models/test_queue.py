@@ -1,10 +1,12 @@
 """Requests that are gathered into jobs: what is in which job, and who gets its answers."""
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ from holdfast.models.batch.queue import Batches, UnansweredError
 from holdfast.models.provider import AskFailedError
 from holdfast.records.facts import BatchJob, StepId
 from holdfast.spec import Batch
-from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
+from holdfast.testing import BatchBehaviour, BatchStats, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal
 from tests.unit.testing.patience import until
 
@@ -41,7 +43,13 @@ async def alone() -> NoReturn:
     raise AssertionError("it was asked alone")
 
 
-def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: dict[str, Any], **jobs: Any) -> None:
+def on_stage(
+    folder: Path,
+    work: Callable[[Stage], Awaitable[None]],
+    settings: dict[str, Any],
+    may_send: Callable[[], bool] | None = None,
+    **jobs: Any,
+) -> None:
     async def run() -> None:
         async with ModelServer(Behaviour(batch=BatchBehaviour(**jobs))) as server:
             journal, told = MemoryJournal(), list[str]()
@@ -57,6 +65,7 @@ def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: d
                 retried=told.append,
                 stop=lambda why: told.append(f"stop: {why}"),
                 refuse=lambda error: told.append(f"refuse: {error}"),
+                may_send=may_send,
             )
             stage = Stage(Batches(desk), journal, told)
             try:
@@ -237,3 +246,69 @@ def test_pauses_between_submissions_grow(tmp_path: Path, monkeypatch: pytest.Mon
 
     on_stage(tmp_path, work, {"poll_seconds": 4.0}, refusals=[429] * 5)
     assert [each for each in paused if each >= 0.5] == [0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+# Another process may own the run.
+
+
+def test_a_job_is_not_announced_while_another_process_may_own_the_run(tmp_path: Path) -> None:
+    polls, is_owner = [0], [False]
+
+    def may_send() -> bool:
+        polls[0] += 1
+        return is_owner[0]
+
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: polls[0] >= 3)
+        assert stage.journal.records == []
+        assert not stage.batches.sending, "a run that ends does not wait for it"
+        is_owner[0] = True
+        assert (await asked)[0] == "2"
+
+    on_stage(tmp_path, work, {}, may_send)
+
+
+def test_an_announced_job_is_not_submitted_while_another_process_may_own_the_run(tmp_path: Path) -> None:
+    stages: list[Stage] = []
+    polls, is_owner = [0], [False]
+
+    def may_send() -> bool:
+        is_announced = bool(stages[0].records())
+        polls[0] += is_announced
+        return is_owner[0] or not is_announced
+
+    async def work(stage: Stage) -> None:
+        stages.append(stage)
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: polls[0] >= 3)
+        assert [each.id for each in stage.records()] == [""]
+        assert not stage.batches.sending
+        is_owner[0] = True
+        assert (await asked)[0] == "2"
+
+    on_stage(tmp_path, work, {}, may_send)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "mock"])
+def test_no_request_that_costs_is_sent_before_it_may_be(provider: str) -> None:
+    class NotNowError(Exception):
+        pass
+
+    async def ready() -> None:
+        raise NotNowError
+
+    async def work() -> None:
+        async with ModelServer() as server:
+            api = open_batches(Connection(provider, "m", base_url=server.base_url))
+            line = api.line("token-0", api.body(Request([{"role": "user", "content": "1 + 1"}])))
+            with pytest.raises(NotNowError):
+                await api.submit("token", io.BytesIO(line), ready)
+            await api.close()
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"{server.base_url.removesuffix('/v1')}/batch-stats") as response,
+            ):
+                assert msgspec.json.decode(await response.read(), type=BatchStats).jobs == []
+
+    asyncio.run(work())

@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from holdfast.runs.shards.ledger import (
     ShardGrants,
 )
 from holdfast.spec import RunLimits
+from tests.e2e.commands import call, write_spec
 from tests.stores import Broken, Bucket, MemoryObjects, failing_every
 
 DAY = 86400.0
@@ -36,6 +38,8 @@ class Run:
         self.signs: dict[str, tuple[bool, float]] = {}
         self.now = 1000.0
         self.is_owner = True
+        self.final: dict[tuple[str, int], Amount] = {}
+        """By shard and epoch: of complete shards."""
 
     def worker(self, shard: str, epoch: int = 1, uid: str = "u") -> ShardGrants:
         before = {shard: self.signs.get(shard, (True, 0.0))}
@@ -46,6 +50,7 @@ class Run:
             read_spent=lambda each: self.spent.get(each, Amount()),
             read_sign=lambda each: before.get(each) or self.signs.get(each, (True, self.now)),
             begun=lambda: list(self.spent),
+            read_final=lambda each, epoch: self.final.get((each, epoch)),
             clock=lambda: self.now,
         )
         return ShardGrants(Ledger(self.store, uid), options)
@@ -294,3 +299,87 @@ def test_a_worker_that_has_ended_gets_no_grant_that_arrives_late(run: Run) -> No
     with pytest.raises(StoreError):
         worker.ask(LIMITS, requests(0), requests(1))
     assert [entry.open for entry in run.entries()] == [True, False]
+
+
+def test_a_worker_whose_heartbeat_is_late_at_the_end_returns_its_grant(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beat(seconds: float) -> None:
+        run.is_owner = True
+
+    worker = run.worker("1/2")
+    worker.open(LIMITS, requests(0))
+    worker.ask(LIMITS, requests(0), requests(60))
+    monkeypatch.setattr("holdfast.runs.shards.ledger.time.sleep", beat)
+    run.is_owner = False
+    worker.close(requests(3))
+    assert [(entry.open, entry.allowed.requests) for entry in run.entries()][-1] == (False, 3)
+
+
+def test_a_grant_that_could_not_be_returned_is_returned_by_another_try(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int, data: bytes) -> bool:
+        raise StoreError("away")
+
+    worker = run.worker("1/2")
+    worker.open(LIMITS, requests(0))
+    worker.ask(LIMITS, requests(0), requests(60))
+    with monkeypatch.context() as away:
+        away.setattr(run.store, "create", fail)
+        with pytest.raises(StoreError):
+            worker.close(requests(3))
+    worker.close(requests(3))
+    assert [entry.open for entry in run.entries()] == [True, True, False]
+
+
+def test_what_a_complete_shard_did_not_spend_is_returned_by_another_worker(run: Run) -> None:
+    """Its worker was cut off from the store when it ended. Nobody claims the shard again."""
+    run.worker("1/3").open(LIMITS, requests(0))
+    ended, cut_off, other = (run.worker(f"{number}/3") for number in (1, 2, 3))
+    for worker in (cut_off, other):
+        worker.open(LIMITS, requests(0))
+    ended.ask(LIMITS, requests(0), requests(40))
+    cut_off.ask(LIMITS, requests(0), requests(30))
+    assert list(grants_until_refused(other, LIMITS))[-1] == 30
+    run.final["1/3", 1] = requests(10)
+    assert list(grants_until_refused(other, LIMITS, 30))[-1] == 60
+    assert {entry.shard: entry.open for entry in run.entries()} == {"1/3": False, "2/3": True, "3/3": True}
+    before = len(run.entries())
+    ended.close(requests(10))
+    assert len(run.entries()) == before
+
+
+def test_a_shard_that_has_another_worker_now_is_not_settled(run: Run) -> None:
+    """It was completed, and a round for failed samples has begun."""
+    ended, other = run.worker("1/2"), run.worker("2/2")
+    ended.open(LIMITS, requests(0))
+    other.open(LIMITS, requests(0))
+    ended.ask(LIMITS, requests(0), requests(80))
+    run.final["1/2", 1] = requests(80)
+    heir = run.worker("1/2", epoch=2)
+    heir.open(LIMITS, requests(80))
+    heir.ask(LIMITS, requests(80), requests(90))
+    assert list(grants_until_refused(other, LIMITS))[-1] == 10
+    assert run.entries()[-1].shard == "2/2"
+
+
+@pytest.mark.parametrize("has_mirror", [False, True], ids=["one store", "mirror"])
+def test_a_run_uses_all_of_its_budget_although_a_grant_was_not_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_mirror: bool
+) -> None:
+    samples, model = 24, {"name": "m", "provider": "mock", "options": {"reply": "8"}}
+    mirror: dict[str, Any] = {"mirror": {"url": (tmp_path / "mirror").as_uri(), "seconds": 0.1}} if has_mirror else {}
+    write_spec(tmp_path, samples, models=[model], limits={"run": {"requests": samples}}, **mirror)
+
+    def work(shard: str, store: str) -> int:
+        place = ("--this-host",) if not has_mirror else ()
+        command = ("run", tmp_path / "eval.yaml", "--id", "x", "--shard", shard, "--store", tmp_path / store, *place)
+        return call(*command, cwd=tmp_path).code
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(ShardGrants, "close", lambda self, spent: None)
+        assert work("1/2", "one") == 0
+    grants = (tmp_path / "mirror" / "sums" / "x" if has_mirror else tmp_path / "one" / "sums" / "x") / "grants"
+    assert [entry.open for entry in Run(FolderEntries(str(grants))).entries()][-1]
+    assert work("2/2", "two" if has_mirror else "one") == 0

@@ -15,8 +15,8 @@
 
 A writer sees only the lock. `Lock` holds the term, if there is one, and the mirror's heartbeat reports a lost claim to
 it (`Lock.lose`). So `lost`, `look` and `release` are the one interface, whatever decides who owns the run. Terms and
-claims do not share code: a term beats in its own thread and decides alone, a claim is taken before the run is restored
-and beats between uploads, which count only after a beat.
+claims share only the rules for watching a holder (`watch`): a term beats in its own thread and decides alone, a claim
+is taken before the run is restored and beats between uploads, which count only after a beat.
 
 A crash leaves at most an old lease, term or claim. The next process recognises it as dead, or waits until it expires.
 """

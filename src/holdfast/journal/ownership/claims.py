@@ -6,7 +6,7 @@ Protocol (`terms` does the same in a folder):
   or the result of the request is unknown, it reads the object back and owns the run if the nonce is its own.
 - The holder overwrites `lease/<epoch>.beat` several times per expiry.
 - A holder is dead if its beat is marked `ended`, if its process is known to be dead on this machine, or if the beat did
-  not change for one expiry on the observer's monotonic clock. Clocks of two machines are never compared.
+  not change for one expiry in which the observer watched it (`watch`).
 - A holder that finds a greater epoch has lost the run. The journal's fence voids what it writes after that.
 
 Why no acknowledged record is lost: the holder writes its beat, then checks for a greater epoch, and only then counts
@@ -28,6 +28,7 @@ import msgspec
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal.object_store import Objects, create_own
 from holdfast.journal.ownership.lease import Holder, Lease, is_gone, this_process
+from holdfast.journal.ownership.watch import Watch
 
 FOLDER = "lease"
 EXPIRY_SECONDS = 30.0
@@ -69,13 +70,13 @@ def take_epoch(objects: Objects, at_least: int, patience: TakeoverTiming | None 
     """
     timing = patience or TakeoverTiming()
     last = greatest_epoch(objects)
-    claim = _read_claim(objects, last) if last else None
-    beat = read_beat(objects, last) if last else None
-    if last and not _is_over(objects, last, claim, beat, timing):
+    before = _look(objects, last, timing.clock) if last else None
+    if before is not None and not before.watch.wait_until_over(timing.sleep, _PAUSE_SECONDS):
+        claim, expiry = before.claim, before.watch.expiry_seconds
         holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
         raise HeldError(
             f"{objects.url} is being written by another live process{holder}; wait for it, or stop it first (one that "
-            f"died is recognised after {_expiry(claim):g} s)"
+            f"died is recognised after {expiry:g} s)"
         )
     _require_create_only(objects)
     epoch = max(last + 1, at_least)
@@ -83,8 +84,8 @@ def take_epoch(objects: Objects, at_least: int, patience: TakeoverTiming | None 
     # its own create, so at least one sees the other and gives up; both may, but never do both continue.
     if not _claim(objects, epoch, timing.expiry_seconds) or any(last < each != epoch for each in epochs(objects)):
         raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
-    if last:
-        _wait_until_noticed(objects, last, claim, beat, timing)
+    if before is not None:
+        before.watch.wait_until_noticed(timing.sleep, _PAUSE_SECONDS)
     return epoch
 
 
@@ -108,16 +109,35 @@ def epochs_in(names: Iterable[str]) -> list[int]:
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What this process saw of a run that another holds, and since when it has not changed."""
+    """A claim of another process."""
 
     epoch: int
     claim: Claim | None
-    beat: Beat | None
-    since: float
+    watch: Watch[Beat | None]
 
 
 _seen: dict[str, _Seen] = {}
-"""By URL."""
+"""By URL: those that `observe_claim` has looked at."""
+
+
+def _look(objects: Objects, epoch: int, clock: Callable[[], float]) -> _Seen:
+    """Look at a claim. Continues what `observe_claim` has watched."""
+    seen = _seen.get(objects.url)
+    if seen is not None and seen.epoch == epoch:
+        seen.watch.look()
+        return seen
+    claim = _read_claim(objects, epoch)
+    return _Seen(epoch, claim, _watch(objects, epoch, claim, read_beat(objects, epoch), clock))
+
+
+def _watch(
+    objects: Objects, epoch: int, claim: Claim | None, beat: Beat | None, clock: Callable[[], float]
+) -> Watch[Beat | None]:
+    def is_ended(beat: Beat | None) -> bool:
+        return (beat is not None and beat.ended) or (claim is not None and is_gone(claim.holder))
+
+    expiry_seconds = claim.expiry_seconds if claim is not None else EXPIRY_SECONDS
+    return Watch(lambda: read_beat(objects, epoch), is_ended, expiry_seconds, clock, beat)
 
 
 def observe_claim(objects: Objects, clock: Callable[[], float] = time.monotonic) -> tuple[bool, Beat | None]:
@@ -128,27 +148,20 @@ def observe_claim(objects: Objects, clock: Callable[[], float] = time.monotonic)
     """
     seen = _seen.get(objects.url)
     if seen is not None:
-        beat = read_beat(objects, seen.epoch)
-        if beat is not None and not beat.ended and beat != seen.beat:
-            seen = _seen[objects.url] = _Seen(seen.epoch, seen.claim, beat, clock())
-        is_dead = seen.claim is not None and is_gone(seen.claim.holder)
-        if beat == seen.beat and clock() - seen.since <= _expiry(seen.claim) and not is_dead:
-            return False, beat
+        is_same = seen.watch.look()
+        if not seen.watch.is_over and (is_same or seen.watch.beat is not None):
+            return False, seen.watch.beat
     last = greatest_epoch(objects)
     if not last:
         return True, None
     if seen is None or seen.epoch != last:
-        seen, beat = None, read_beat(objects, last)
-    if beat is not None and beat.ended:
-        _seen.pop(objects.url, None)
-        return True, beat
-    claim = seen.claim if seen is not None else _read_claim(objects, last)
-    if claim is not None and is_gone(claim.holder):
-        return True, beat
-    if seen is None or seen.beat != beat:
-        _seen[objects.url] = _Seen(last, claim, beat, clock())
-        return False, beat
-    return clock() - seen.since > _expiry(claim), beat
+        beat = read_beat(objects, last)
+        if beat is not None and beat.ended:
+            _seen.pop(objects.url, None)
+            return True, beat
+        claim = _read_claim(objects, last)
+        seen = _seen[objects.url] = _Seen(last, claim, _watch(objects, last, claim, beat, clock))
+    return seen.watch.is_over, seen.watch.beat
 
 
 def is_silent(objects: Objects, epoch: int, patience: TakeoverTiming) -> bool:
@@ -158,7 +171,8 @@ def is_silent(objects: Objects, epoch: int, patience: TakeoverTiming) -> bool:
         return True
     holder = beat.lease.holder if beat.lease is not None else None
     claim = Claim("", holder, beat.expiry_seconds) if holder is not None else None
-    return _is_over(objects, epoch, claim, beat, patience)
+    watch = _watch(objects, epoch, claim, beat, patience.clock)
+    return watch.wait_until_over(patience.sleep, _PAUSE_SECONDS)
 
 
 def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
@@ -176,40 +190,6 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
         return None if data is None else msgspec.json.decode(data, type=Beat)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | None, patience: TakeoverTiming) -> bool:
-    """Whether the holder ended, is dead, or did not change its beat for one whole expiry. Blocks while it watches."""
-    if (first is not None and first.ended) or (claim is not None and is_gone(claim.holder)):
-        return True
-    since, seen = patience.clock(), _seen.get(objects.url)
-    if seen is not None and (seen.epoch, seen.beat) == (epoch, first):
-        since = seen.since  # `observe_claim` has watched it
-    end = since + _expiry(claim)
-    while patience.clock() < end:
-        patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
-        now = read_beat(objects, epoch)
-        if now is not None and now.ended:
-            return True
-        if now != first:
-            return False
-    return True
-
-
-def _wait_until_noticed(
-    objects: Objects, epoch: int, claim: Claim | None, before: Beat | None, patience: TakeoverTiming
-) -> None:
-    """Wait until the previous holder has noticed our claim, if its beat changed since we declared it dead.
-
-    Such a holder was paused and woke up. If it checked for a greater epoch just before our claim, it counts its uploads
-    as durable until its next check, which comes within one expiry. Only after that do we see all that it counted.
-    """
-    end = patience.clock() + _expiry(claim)
-    while patience.clock() < end and not (claim is not None and is_gone(claim.holder)):
-        now = read_beat(objects, epoch)
-        if now == before or (now is not None and now.ended):
-            return
-        patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
 
 
 def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:
@@ -239,10 +219,6 @@ def _read_claim(objects: Objects, epoch: int) -> Claim | None:
         return None if data is None else msgspec.json.decode(data, type=Claim)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _expiry(claim: Claim | None) -> float:
-    return claim.expiry_seconds if claim else EXPIRY_SECONDS
 
 
 def _beat_name(epoch: int) -> str:

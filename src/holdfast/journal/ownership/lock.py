@@ -294,8 +294,9 @@ class Lock:
         # Leases of older versions have lock 0: for them only the flock decides.
         if lease.lock in (0, self.inode) or is_gone(lease.holder):
             return
-        end = clock() + BEAT_WATCH_SECONDS
-        while clock() < end:
+        end, is_last = clock() + BEAT_WATCH_SECONDS, False
+        while not is_last:
+            is_last = clock() >= end  # one more look after the time is up: this process may have been stopped
             now = read_lease(run)
             if now is not None and now.beat != lease.beat and not now.released:
                 raise HeldError(

@@ -5,8 +5,10 @@ Protocol (`claims` does the same in an object store):
 - A process takes the run by creating `lease/<number>`, create-only, with a random nonce. It reads the file back and
   owns the run if the nonce is its own: a network file system may report "exists" for a create that succeeded.
 - The holder overwrites `lease/<number>.beat` every two seconds, from its own thread. The text `-1` means ended.
-- A term has expired if its beat did not change for one expiry on the observer's monotonic clock. Clocks of two machines
-  are never compared. A term of a process of this machine that has ended has expired at once.
+- A term has expired if its beat did not change for one expiry in which the observer watched it (`watch`). A term of a
+  process of this machine that has ended has expired at once.
+- A process that has claimed a term reads the last beat once more. If it has changed, the holder was only paused: the
+  process waits until that one has noticed the claim.
 - A holder that finds a greater number has lost the run and stops. The journal's fence voids what it writes after that.
 - A holder whose beat was not confirmed for two thirds of an expiry starts no request (`is_confirmed`): the machine may
   have slept, or the file system may be unreachable, and another process may own the run by now.
@@ -29,6 +31,7 @@ import msgspec
 from holdfast import files
 from holdfast.errors import HeldError, UsageError
 from holdfast.journal.ownership.lease import Holder, is_gone, this_process
+from holdfast.journal.ownership.watch import Watch
 
 TERMS = "lease"
 BEAT_SECONDS = 2.0
@@ -39,6 +42,8 @@ CONFIRMED_SHARE = 2 / 3
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It also counts while the machine sleeps."""
 _NUMBER = re.compile(r"^\d{6}$")
+_ENDED = "-1"
+_PAUSE_SECONDS = 0.1
 
 
 def boot_time() -> float:
@@ -69,14 +74,13 @@ class Term:
         self._beat_seconds = beat_seconds or min(BEAT_SECONDS, self._expiry_seconds / 10)
         files.make_folder(self._folder)
         last = _greatest(self._folder)
-        claim = _read_claim(self._folder, last) if last else None
-        expiry_seconds = claim.expiry_seconds if claim is not None else self._expiry_seconds
-        is_dead = claim is not None and is_gone(claim.holder)
-        if last and not is_dead and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
+        before = _watch(self._folder, last, clock) if last else None
+        if before is not None and not before.watch.wait_until_over(sleep, _PAUSE_SECONDS):
+            claim, expiry = before.claim, before.watch.expiry_seconds
             holder = f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
             raise HeldError(
                 f"{run} is being written by another live process{holder}; wait for it, or stop it first (this file "
-                f"system has no locks: a process that died is recognised after {expiry_seconds:g} s)"
+                f"system has no locks: a process that died is recognised after {expiry:g} s)"
             )
         self._number = last + 1
         self.lost = False
@@ -88,6 +92,12 @@ class Term:
         self._beat(0)
         self._beating = threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True)
         self._beating.start()
+        if before is not None:
+            try:
+                before.watch.wait_until_noticed(sleep, _PAUSE_SECONDS)
+            except BaseException:
+                self.end()
+                raise
 
     @property
     def is_confirmed(self) -> bool:
@@ -99,7 +109,7 @@ class Term:
         self._over.set()
         self._beating.join(5.0)  # a late beat of the thread would overwrite the end mark
         if not self.lost:
-            self._beat(-1)
+            self._beat(int(_ENDED))
 
     def _keep_beating(self) -> None:
         count = 0
@@ -135,8 +145,33 @@ class Term:
                 self._confirmed = before
 
 
-_seen: dict[str, tuple[int, str, float]] = {}
-"""By folder of terms: the number and the beat that this process saw last, and since when it has not changed."""
+class _Seen(msgspec.Struct, frozen=True):
+    """A term that another process holds."""
+
+    number: int
+    claim: _Claim | None
+    watch: Watch[str]
+
+
+_seen: dict[str, _Seen] = {}
+"""By folder of terms: those that `observe_term` has looked at."""
+
+
+def _watch(folder: str, number: int, clock: Callable[[], float]) -> _Seen:
+    """Look at a term. Continues what `observe_term` has watched."""
+    claim, seen = _read_claim(folder, number), _seen.get(folder)
+    if seen is not None and (seen.number, seen.claim) == (number, claim):
+        seen.watch.look()
+        return seen
+
+    def is_ended(beat: str) -> bool:
+        return beat == _ENDED or (claim is not None and is_gone(claim.holder))
+
+    def read() -> str:
+        return _read_beat(folder, number)
+
+    expiry_seconds = claim.expiry_seconds if claim is not None else EXPIRY_SECONDS
+    return _Seen(number, claim, Watch(read, is_ended, expiry_seconds, clock, read()))
 
 
 def observe_term(run: str, clock: Callable[[], float] = time.monotonic) -> bool:
@@ -147,14 +182,8 @@ def observe_term(run: str, clock: Callable[[], float] = time.monotonic) -> bool:
     last = _greatest(folder)
     if not last:
         return True
-    claim, beat = _read_claim(folder, last), _read_beat(folder, last)
-    if beat == "-1" or (claim is not None and is_gone(claim.holder)):
-        return True
-    number, before, since = _seen.get(folder, (0, "", 0.0))
-    if (number, before) != (last, beat):
-        _seen[folder] = (last, beat, clock())
-        return False
-    return clock() - since > (claim.expiry_seconds if claim is not None else EXPIRY_SECONDS)
+    seen = _seen[folder] = _watch(folder, last, clock)
+    return seen.watch.is_over
 
 
 def expiry_from_environment(default: float) -> float:
@@ -177,7 +206,7 @@ def is_term_held(run: str) -> bool:
     folder = os.path.join(run, TERMS)
     last = _greatest(folder)
     claim = _read_claim(folder, last)
-    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_gone(claim.holder)):
+    if not last or _read_beat(folder, last) == _ENDED or (claim is not None and is_gone(claim.holder)):
         return False
     try:
         beat = files.status_of(_beat_path(folder, last))
@@ -185,25 +214,6 @@ def is_term_held(run: str) -> bool:
         return False
     expiry = claim.expiry_seconds if claim is not None else EXPIRY_SECONDS
     return beat is not None and time.time() - beat.st_mtime < expiry
-
-
-def _is_over(
-    folder: str, number: int, expiry: float, clock: Callable[[], float], sleep: Callable[[float], None]
-) -> bool:
-    """Whether the term was ended, or its beat did not change for one whole expiry. Blocks while it watches."""
-    first, since = _read_beat(folder, number), clock()
-    seen = _seen.get(folder)
-    if seen is not None and seen[:2] == (number, first):
-        since = seen[2]  # `observe_term` has watched it
-    end = since + expiry
-    while clock() < end:
-        now = _read_beat(folder, number)
-        if now == "-1":
-            return True
-        if now != first:
-            return False
-        sleep(min(0.1, expiry / 10))
-    return True
 
 
 def _claim(folder: str, number: int, nonce: str, expiry_seconds: float) -> bool:

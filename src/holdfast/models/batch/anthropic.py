@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 from yarl import URL
 
-from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus
+from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus, Ready
 from holdfast.models.batch.transfer import SKEW_SECONDS, BatchTransport, JobName, JobPage, decode_line, url_of
 from holdfast.models.http.bodies import Values, decode, mapping
 from holdfast.models.http.endpoint import Endpoint, build, read_key
@@ -44,8 +44,9 @@ class AnthropicBatches:
     def line(self, name: str, body: bytes) -> bytes:
         return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b"\n"
 
-    async def submit(self, token: str, lines: BinaryIO) -> str:
+    async def submit(self, token: str, lines: BinaryIO, ready: Ready) -> str:
         size = len(_OPENING) + lines.seek(0, 2) - 1 + len(_CLOSING)  # commas replace the newlines, except the last
+        await ready()
         return (await self._transport.send(self._url, _array(lines), "application/json", size, _Batch)).id
 
     async def find(self, mark: JobMark) -> FoundJob:

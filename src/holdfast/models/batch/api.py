@@ -10,7 +10,7 @@ A batch API for providers that run in this process (the mock, a user's function)
 their requests are sent again.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import BinaryIO, Literal, Protocol
 
 import msgspec
@@ -22,6 +22,10 @@ from holdfast.spec import LOCAL_BATCHES, PROVIDERS
 
 TOKEN_NAME = "holdfast"
 """The name of the token in a job's metadata, where jobs have metadata."""
+
+
+Ready = Callable[[], Awaitable[None]]
+"""Returns when this process may send."""
 
 
 class JobMark(msgspec.Struct, frozen=True):
@@ -74,9 +78,9 @@ class BatchApi(Protocol):
         """One line of the job's input, with its newline."""
         ...
 
-    async def submit(self, token: str, lines: BinaryIO) -> str:
-        """Create a job from these lines and return its id. After a retryable or `malformed` error, the server may have
-        created it all the same.
+    async def submit(self, token: str, lines: BinaryIO, ready: Ready) -> str:
+        """Create a job from these lines and return its id; await `ready` right before each request that costs. After a
+        retryable or `malformed` error, the server may have created the job all the same.
         """
         ...
 
@@ -139,9 +143,13 @@ class LocalBatches:
     def line(self, name: str, body: bytes) -> bytes:
         return msgspec.json.encode({"name": name, "request": msgspec.Raw(body)}) + b"\n"
 
-    async def submit(self, token: str, lines: BinaryIO) -> str:
+    async def submit(self, token: str, lines: BinaryIO, ready: Ready) -> str:
         lines.seek(0)
-        self._jobs[token] = [msgspec.json.encode(await self._process(_line.decode(line))) for line in lines]
+        done = []
+        for line in lines:
+            await ready()
+            done.append(msgspec.json.encode(await self._process(_line.decode(line))))
+        self._jobs[token] = done
         return token
 
     async def find(self, mark: JobMark) -> FoundJob:

@@ -15,8 +15,9 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from holdfast.journal import Journal
-from holdfast.models.batch.api import BatchApi, JobMark
+from holdfast.models.batch.api import BatchApi, JobMark, Ready
 from holdfast.models.batch.api import JobStatus as JobStatus
+from holdfast.models.call import MaySend
 from holdfast.models.provider import ModelError
 from holdfast.records import Answer, BatchJob, StepId, draft
 from holdfast.spec import Batch
@@ -53,6 +54,8 @@ class BatchSetup(msgspec.Struct, frozen=True):
     refuse: Callable[[ModelError], None]
     """Called when the server rejects jobs of this model: no single request is to blame."""
     changed: Callable[[], None] = lambda: None
+    may_send: MaySend | None = None
+    """If it says no, jobs wait before they are announced and before they are submitted."""
 
     @property
     def settings(self) -> Batch:
@@ -112,16 +115,17 @@ class JobRunner:
     def __init__(self, desk: BatchSetup) -> None:
         self._desk = desk
 
-    async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
-        """Submit a job and record its id, or its rejection. After a crash in between, the next start searches for the
-        job by its token. If the server rejects the job, the model is stopped: no single request is to blame.
+    async def submit(self, job: ServerJob, bodies: list[bytes], ready: Ready) -> None:
+        """Submit a job when this process is `ready` for it, and record its id, or its rejection. After a crash in
+        between, the next start searches for the job by its token. If the server rejects the job, the model is stopped:
+        no single request is to blame.
         """
         with await asyncio.to_thread(self._write, job, bodies) as lines:
             bodies.clear()
             tries = 0
             while not job.id:
                 try:
-                    job.id = await self._desk.api.submit(job.token, lines)
+                    job.id = await self._desk.api.submit(job.token, lines, ready)
                 except ModelError as error:
                     if not _is_transient(error):
                         await self._refuse(job, ModelError(error.kind, f"the server rejects the job: {error.message}"))

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 from yarl import URL
 
-from holdfast.models.batch.api import TOKEN_NAME, BatchResult, FoundJob, JobMark, JobStatus
+from holdfast.models.batch.api import TOKEN_NAME, BatchResult, FoundJob, JobMark, JobStatus, Ready
 from holdfast.models.batch.transfer import BatchTransport, FileName, JobName, JobPage, chunks, decode_line, url_of
 from holdfast.models.http.bodies import decode
 from holdfast.models.http.endpoint import Endpoint, build, read_key
@@ -47,7 +47,7 @@ class OpenAIBatches:
         line = {"custom_id": name, "method": "POST", "url": self._request_path, "body": msgspec.Raw(body)}
         return msgspec.json.encode(line) + b"\n"
 
-    async def submit(self, token: str, lines: BinaryIO) -> str:
+    async def submit(self, token: str, lines: BinaryIO, ready: Ready) -> str:
         opening, closing = _form(token)
         size = len(opening) + lines.seek(0, 2) + len(closing)
         parts = _around(opening, lines, closing)
@@ -59,6 +59,7 @@ class OpenAIBatches:
             "completion_window": _WINDOW,
             "metadata": {TOKEN_NAME: token},
         }
+        await ready()  # the upload may have taken long, and cost nothing
         made = await self._transport.post(self._url("batches"), body, _Batch)
         if not made.is_marked(token):
             problem = "the server does not keep the metadata of jobs: a job that a crash interrupts cannot be found"

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import JournalError, describe_error
 from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
-from holdfast.models.call import InJob
+from holdfast.models.call import InJob, wait_to_send
 from holdfast.models.provider import AskFailedError, ModelError, Request
 from holdfast.records import Answer, BatchJob, Failure, StepId, draft
 
@@ -209,6 +209,9 @@ class Batches:
     # One job.
 
     async def _send(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
+        await wait_to_send(self._desk.may_send)
+        if self._draining:
+            return
         self.sending += 1
         try:
             await self._announce(job, items)
@@ -218,11 +221,19 @@ class Batches:
                 if not item.joined.done():
                     item.joined.set_result(job)
             items.clear()
-            await self._runner.submit(job, bodies)
+            await self._runner.submit(job, bodies, self._wait_while_sending)
         finally:
             self.sending -= 1
         if not job.ended:
             await self._runner.carry(job)
+
+    async def _wait_while_sending(self) -> None:
+        """Meanwhile the job is not being submitted: a run that ends does not wait for it."""
+        self.sending -= 1
+        try:
+            await wait_to_send(self._desk.may_send)
+        finally:
+            self.sending += 1
 
     async def _announce(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
         """Record the job before it is submitted. A stopped journal fails the waiting samples, and so ends the run."""

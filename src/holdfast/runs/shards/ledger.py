@@ -11,6 +11,8 @@ Invariant: an entry that raises what a shard may spend leaves the sum over all s
 begins or ends with a shard lowers it to what the shard's journal says was spent.
 
 A crash leaves what was granted to the shard reserved, until the worker that takes the shard over returns the rest.
+Nobody takes over a complete shard: if its worker could not write its last entry, any worker whose grant is too small
+writes it, with what the journal of the shard says. This is exact, because the journal is final.
 Shards without an entry, and shards whose worker had no limits, count with what their journals say.
 """
 
@@ -19,6 +21,7 @@ import errno
 import functools
 import math
 import os
+import random
 import threading
 import time
 import uuid
@@ -30,11 +33,14 @@ import msgspec
 
 from holdfast import files
 from holdfast.engine import Amount, Grant, spent_in
-from holdfast.errors import DamagedError, FencedError, StoreError
+from holdfast.errors import DamagedError, FencedError, HoldfastError, StoreError
 from holdfast.journal import (
     GRANTS,
     PIECES,
     SHARDS,
+    Damage,
+    Entry,
+    Lease,
     Objects,
     Reader,
     StoredObjects,
@@ -61,6 +67,9 @@ _PAUSE_SECONDS = 30.0
 _RACES_MAX = 1000
 _TRIES = 20
 _OWNERSHIP_TRIES = 50
+_SETTLED_MAX = 8
+"""How many open entries of others a worker looks at when its grant is too small. Each costs requests, and with more
+entries there are more workers that look."""
 _TRY_SECONDS = 0.1
 _AT_ONCE = 16
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -229,6 +238,8 @@ class LedgerOptions(msgspec.Struct, frozen=True):
     before this one."""
     begun: Callable[[], list[str]] = list
     """The shards that have begun."""
+    read_final: Callable[[str, int], Amount | None] = lambda shard, epoch: None
+    """What another shard has spent, if its worker of this epoch has completed it; else None."""
     clock: Callable[[], float] = time.time
 
 
@@ -254,11 +265,14 @@ class ShardGrants:
 
     def _begin(self, limits: RunLimits, spent: Amount) -> None:
         self._is_open = True
+        self._wait_for_ownership()
+        self._write(lambda: _known(limits, spent), is_open=True)
+
+    def _wait_for_ownership(self) -> None:
         for _ in range(_OWNERSHIP_TRIES):  # the heartbeat may be late on a busy machine
             if self._options.is_owner():
                 break
             time.sleep(_TRY_SECONDS)
-        self._write(lambda: _known(limits, spent), is_open=True)
 
     def ask(self, limits: RunLimits, spent: Amount, wanted: Amount) -> Grant:
         with self._lock:
@@ -267,6 +281,8 @@ class ShardGrants:
             if not self._is_open:  # the first limit was set while it runs
                 self._begin(limits, spent)
             self._write(lambda: self._raised(limits, spent, wanted), is_open=True)
+            if self._is_too_small(wanted) and self._settle():
+                self._write(lambda: self._raised(limits, spent, wanted), is_open=True)
             allowed = self._ledger.shards[self._options.shard].allowed
             others = [self._others(name) if getattr(limits, name) is not None else 0.0 for name in _NAMES]
             return Grant(_amount(allowed, math.inf), Amount(*others) + _amount(allowed, 0.0))
@@ -275,8 +291,9 @@ class ShardGrants:
         with self._lock:
             self._is_closed = True
             if self._is_open:
+                self._wait_for_ownership()
+                self._write(lambda: _exactly(spent), is_open=False)
                 self._is_open = False
-                self._write(lambda: Allowance(*msgspec.structs.astuple(spent)), is_open=False)
 
     def count_workers(self) -> int:
         with self._lock:
@@ -286,21 +303,39 @@ class ShardGrants:
             others = [name for name, entry in self._ledger.shards.items() if entry.open and name != self._options.shard]
             return 1 + sum(self._options.read_sign(name)[0] for name in others)
 
-    def _write(self, decide: Callable[[], Allowance], *, is_open: bool) -> None:
-        """Append what `decide` says, unless the last entry says so. FencedError if another worker has the shard."""
+    def _is_too_small(self, wanted: Amount) -> bool:
+        allowed = _amount(self._ledger.shards[self._options.shard].allowed, math.inf)
+        return any(getattr(allowed, name) < getattr(wanted, name) for name in _NAMES)
+
+    def _settle(self) -> bool:
+        """Write the last entries of complete shards whose workers could not. Returns whether there were any."""
+        shards, found = self._ledger.shards, False
+        others = [name for name, entry in shards.items() if entry.open and name != self._options.shard]
+        for name in random.sample(others, min(len(others), _SETTLED_MAX)):
+            epoch = shards[name].epoch
+            with contextlib.suppress(HoldfastError, OSError):  # it cannot be read, or another worker has it now
+                spent = self._options.read_final(name, epoch)
+                if spent is not None:
+                    self._write(functools.partial(_exactly, spent), is_open=False, of=(name, epoch))
+                    found = True
+        return found
+
+    def _write(self, decide: Callable[[], Allowance], *, is_open: bool, of: tuple[str, int] | None = None) -> None:
+        """Append what `decide` says, unless the last entry says so. FencedError if another worker has the shard. `of`:
+        another shard, and the epoch of its worker.
+        """
         mine, ledger = self._options, self._ledger
+        shard, epoch = of or (mine.shard, mine.epoch)
         for tries in range(_RACES_MAX):
             ledger.read()
-            own = ledger.shards.get(mine.shard)
-            if (own is not None and own.epoch > mine.epoch) or not mine.is_owner():
-                raise FencedError(f"shard {mine.shard} may have been taken over by another worker")
+            last = ledger.shards.get(shard)
+            if (last is not None and last.epoch > epoch) or not mine.is_owner():
+                raise FencedError(f"shard {shard} may have been taken over by another worker")
             allowed = decide()
-            if own is not None and (own.epoch, own.allowed, own.open) == (mine.epoch, allowed, is_open):
+            if last is not None and (last.epoch, last.allowed, last.open) == (epoch, allowed, is_open):
                 return
-            began, worked = self._read_clock(is_new=own is None or own.epoch < mine.epoch)
-            if ledger.append(
-                LedgerEntry("", "", mine.shard, mine.epoch, mine.clock(), allowed, is_open, began, worked)
-            ):
+            began, worked = self._read_clock(is_new=last is None or last.epoch < epoch)
+            if ledger.append(LedgerEntry("", "", shard, epoch, mine.clock(), allowed, is_open, began, worked)):
                 return
             time.sleep(min(0.001 * tries, 0.1))
         raise StoreError(f"no entry could be written to {GRANTS}: other workers always were faster")
@@ -367,7 +402,7 @@ def open_grants(place: RunLocation, uid: str, spec: Spec, epoch: int, is_owner: 
     whole = uid.removesuffix(f"-{shard.folder}")
     objects = _shared_objects(root, spec)
     readings = _Readings(root, whole, spec, objects, str(shard))
-    options = LedgerOptions(str(shard), epoch, is_owner, readings.spent, readings.sign, readings.begun)
+    options = LedgerOptions(str(shard), epoch, is_owner, readings.spent, readings.sign, readings.begun, readings.final)
     return ShardGrants(_ledger_of(root, whole, objects), options)
 
 
@@ -413,16 +448,44 @@ class _Readings:
             raise StoreError(f"what shard {shard} has spent cannot be read from {self._objects.url}")
         return Amount()  # it was claimed, and has recorded nothing
 
+    def final(self, shard: str, epoch: int) -> Amount | None:
+        """The lease says that the worker has recorded its end; the journal that is read must have this record."""
+        lease, _ = self._read_lease(shard)
+        if lease is None or lease.scoring or (lease.epoch, lease.end) != (epoch, "run.completed"):
+            return None
+        for place in fetch_shards(self._root, self._uid, self._url, parse_shard(shard)):
+            last_n = 0
+
+            def entries(place: RunLocation = place) -> Iterator[Entry | Damage]:
+                nonlocal last_n
+                for each in Reader(place.journal).read(live=True):
+                    if isinstance(each, Entry):
+                        last_n = each.line.n
+                    yield each
+
+            fold = Fold().read(entries())
+            if not fold.damage and 0 < lease.last_n <= last_n:
+                return spent_in(fold.story, self._spec)
+        return None
+
+    @property
+    def _url(self) -> str:
+        return self._spec.mirror.url if self._objects is not None and self._spec.mirror is not None else ""
+
     @functools.cached_property
     def _places(self) -> dict[str, RunLocation]:
         """Where the journals of shards are read, by shard."""
-        url = self._spec.mirror.url if self._objects is not None and self._spec.mirror is not None else ""
-        return {each.shard: each for each in fetch_shards(self._root, self._uid, url)}
+        return {each.shard: each for each in fetch_shards(self._root, self._uid, self._url)}
 
     def sign(self, shard: str) -> tuple[bool, float]:
         return self._before.get(shard) or self._read_sign(shard)
 
     def _read_sign(self, shard: str) -> tuple[bool, float]:
+        lease, is_live = self._read_lease(shard)
+        return is_live, lease.at if lease is not None else 0.0
+
+    def _read_lease(self, shard: str) -> tuple[Lease | None, bool]:
+        """The last lease of a shard, here or in the mirror, and whether its worker is live."""
         place = shard_location(self._root, parse_shard(shard))
         lease, is_live = read_lease(place.folder), is_term_held(place.folder)
         if self._objects is not None:
@@ -430,7 +493,7 @@ class _Readings:
             if beat is not None and beat.lease is not None and (lease is None or beat.lease.at > lease.at):
                 lease = beat.lease
                 is_live = not beat.ended and time.time() - lease.at < beat.expiry_seconds
-        return is_live, lease.at if lease is not None else 0.0
+        return lease, is_live
 
 
 def _path(shard: str) -> str:
@@ -441,6 +504,10 @@ def _path(shard: str) -> str:
 def _known(limits: RunLimits, spent: Amount) -> Allowance:
     """Nothing more than was spent; None where this worker has no limit."""
     return Allowance(*(None if getattr(limits, name) is None else getattr(spent, name) for name in _NAMES))
+
+
+def _exactly(spent: Amount) -> Allowance:
+    return Allowance(*msgspec.structs.astuple(spent))
 
 
 def _amount(allowed: Allowance, unlimited: float) -> Amount:

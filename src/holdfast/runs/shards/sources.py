@@ -49,21 +49,22 @@ def hold_copies(root: RunLocation, uid: str) -> Iterator[str]:
         os.close(handle)
 
 
-def fetch_shards(root: RunLocation, uid: str, mirror: str) -> list[RunLocation]:
+def fetch_shards(root: RunLocation, uid: str, mirror: str, only: Shard | None = None) -> list[RunLocation]:
     """As `shards_to_read`, for a caller that reads no other copy of the run."""
     with hold_copies(root, uid) as above:
-        return shards_to_read(root, mirror, above)
+        return shards_to_read(root, mirror, above, only)
 
 
-def shards_to_read(root: RunLocation, mirror: str, above: str) -> list[RunLocation]:
-    """The shards that have begun, each where its newest records are. `mirror`: the URL in the run's spec, if any.
-    `above`: a folder for copies of shards. The caller holds its lock.
+def shards_to_read(root: RunLocation, mirror: str, above: str, only: Shard | None = None) -> list[RunLocation]:
+    """The shards that have begun, or `only` one, each where its newest records are. `mirror`: the URL in the run's
+    spec, if any. `above`: a folder for copies of shards. The caller holds its lock.
     """
-    found = {parse_shard(each.shard): each for each in begun_shards(root)}
+    begun = ((parse_shard(each.shard), each) for each in begun_shards(root))
+    found = {shard: each for shard, each in begun if only in (None, shard)}
     if root.url or mirror:
         try:
             objects = open_objects(root.url) if root.url else objects_of(mirror, root)
-            listed = _list_shards(objects)
+            listed = _list_shards(objects, only)
             elsewhere = [
                 shard
                 for shard, names in listed.items()
@@ -99,10 +100,10 @@ Listing = Mapping[str, int]
 """The objects of one shard, by their names below its folder, and their sizes."""
 
 
-def _list_shards(objects: StoredObjects) -> dict[Shard, dict[str, int]]:
-    """The objects of all shards that have records in a mirror, from one listing."""
+def _list_shards(objects: StoredObjects, only: Shard | None) -> dict[Shard, dict[str, int]]:
+    """The objects of all shards that have records in a mirror, or of one of them, from one listing."""
     found: dict[str, dict[str, int]] = {}
-    for each in objects.listed(SHARDS):
+    for each in objects.listed(SHARDS if only is None else f"{SHARDS}/{only.folder}"):
         _, folder, name = each.name.split("/", 2)
         found.setdefault(folder, {})[name] = each.size
     return {parse_shard(folder): names for folder, names in found.items() if _epoch_in(names)}

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import FencedError
+from holdfast.runs.execution import execute, workers
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import Done, call, exported, finish, shown, start, write_spec
 from tests.e2e.sharded_runs import (
@@ -282,6 +284,24 @@ def test_a_merged_run_is_synced_before_it_gets_its_name(small: Path, monkeypatch
     assert -1 in synced, "it was renamed"
     assert unsynced == []
     assert (small / "runs" / "sums" / "whole" / "blobs" / "blob-2").read_bytes() == b"content"
+
+
+def test_a_worker_that_is_fenced_while_it_begins_the_run_joins_the_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and another worker has begun the run."""
+    begun = execute.begin_journal
+    fenced: list[int] = []
+
+    async def begin_journal(*given: Any) -> Any:
+        if fenced:
+            return await begun(*given)
+        fenced.append(1)
+        raise FencedError("sums/x was taken over by another process: this one stops")
+
+    monkeypatch.setattr(workers, "begin_journal", begin_journal)
+    done = call_in(small, "run", small / "eval.yaml", "--id", "x", "--shards", "2", "--this-host")
+    assert (fenced, done.code) == ([1], 0), done.said
 
 
 def test_runs_of_two_plans_are_not_merged(small: Path) -> None:

@@ -374,7 +374,7 @@ class _Worker:
                 return prepared, reading
             try:
                 await self._begin(prepared)
-            except HeldError:
+            except (HeldError, FencedError):  # fenced: this process was paused, and another one has begun the run since
                 if not waited:
                     _log.warning("another worker is beginning %s; waiting for it", self._root.run_id)
                 waited = True

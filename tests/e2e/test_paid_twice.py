@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.testing import Behaviour, start_server_process
-from tests.e2e.commands import Done, call, finish, shown, start, wait_until, write_spec
+from tests.e2e.commands import Done, call, exported, finish, shown, start, wait_until, write_spec
 
 PRICE = {"input": 1000, "output": 1000}
 NONE = {"answers": 0, "usage": {}, "dollars": None}
@@ -62,6 +62,8 @@ def test_answers_of_a_lost_worker_are_counted_on_the_machine_that_has_them(tmp_p
     assert f"paid twice: {found['answers']} answers ($" in call_on(one, "show", "x").out
     assert paid_twice(two)["answers"] == 0, "this machine cannot know of them"
     assert shown("x", two)["finished"] == 40
+    for machine in (one, two):
+        assert [bool(line["scores"]) for line in exported("x", machine)] == [True] * 40, machine
     # Now the root journal is newer in the mirror, and is read from there: without its cache this machine counts again.
     assert call_on(two, "resume", "x", "--set", "grace_seconds=7").code == 0
     shutil.rmtree(tmp_path / "cache-one")

@@ -1,7 +1,11 @@
 """Sharded runs whose machines are gone, or whose shards are damaged: `recover`, `doctor`, and lists of a mirror."""
 
+import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, exported, finish, shown, start, write_spec
 
+KILLED_AT = Path(__file__).with_name("child_killed_at.py")
 SHARDS = 5
 ROWS = 60
 CONNECTIONS = 2
@@ -115,6 +120,65 @@ def test_lists_of_a_mirror_and_of_what_can_be_recovered_count_all_shards(tmp_pat
     assert call("recover", "--list", new, cwd=tmp_path).out == "Nothing to recover.\n"
     (listed,) = call("ls", "--store", (tmp_path / "mirror").as_uri(), "--json", cwd=tmp_path).json()
     assert (listed["status"], listed["finished"], listed["unfinished"]) == ("completed", ROWS, 0)
+
+
+def kill_before_upload(folder: Path, spec: Path) -> None:
+    """A worker on machine `one` answers everything, records the end, and is killed before it uploads the records. Its
+    beat mentions the end, as those of version 0.2.0 could.
+    """
+    part = ("run", spec, "--id", "x", "--shards", "1", "--store", folder / "one")
+    env = {**environment(folder, "one"), "HOLDFAST_EXPIRY_SECONDS": "60"}
+    program = (sys.executable, KILLED_AT, "holdfast.journal.writer", "seal")
+    killed = subprocess.run([*program, *part], cwd=folder, env={**os.environ, **env}, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lease = json.loads((folder / "one" / "sums" / "x" / "shards" / "1-of-1" / "lease.json").read_text())
+    assert (lease["end"], lease["finished"]) == ("run.completed", ROWS)
+    beats = folder / "mirror" / "sums" / "x" / "shards" / "1-of-1" / "lease"
+    beat = {"count": 9, "mirrored": 1, "lease": {**lease, "mirrored": 1}}
+    (beats / f"{lease['epoch']:06d}.beat").write_text(json.dumps(beat))
+
+
+def write_slow_mirror(folder: Path, server: ServerProcess) -> Path:
+    """A spec with a mirror that gets records only when a journal is opened or closed."""
+    mirror = {"url": (folder / "mirror").as_uri(), "seconds": 3600}
+    return write_spec(folder, ROWS, server.base_url, mirror=mirror)
+
+
+def test_a_shard_whose_records_were_lost_before_their_upload_is_answered_again(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        spec = write_slow_mirror(tmp_path, server)
+        kill_before_upload(tmp_path, spec)
+        shutil.rmtree(tmp_path / "one")
+        (listed,) = call("ls", "--store", (tmp_path / "mirror").as_uri(), "--json", cwd=tmp_path).json()
+        assert listed["status"] == "interrupted"
+        done = call_on(tmp_path / "two", "run", spec, "--id", "x", "--shards", "1")
+        assert done.code == 0, done.said
+        assert shown("x", tmp_path / "two")["finished"] == ROWS
+    (listed,) = call("ls", "--store", (tmp_path / "mirror").as_uri(), "--json", cwd=tmp_path).json()
+    assert (listed["status"], listed["finished"]) == ("completed", ROWS)
+
+
+@pytest.mark.parametrize("beat", ["of its worker", "of none", "of another worker that did nothing"])
+def test_the_same_command_sends_records_that_a_killed_worker_did_not_upload(tmp_path: Path, beat: str) -> None:
+    with start_server_process() as server:
+        spec = write_slow_mirror(tmp_path, server)
+        kill_before_upload(tmp_path, spec)
+        beats = tmp_path / "mirror" / "sums" / "x" / "shards" / "1-of-1" / "lease"
+        (written,) = beats.glob("*.beat")
+        if beat != "of its worker":
+            written.write_text(json.dumps({"count": 1}))
+        if beat == "of another worker that did nothing":
+            claim = json.loads(written.with_suffix("").read_text())
+            epoch = f"{int(written.stem) + 1:06d}"
+            (beats / epoch).write_text(json.dumps({**claim, "nonce": "0" * 32}))
+            (beats / f"{epoch}.beat").write_text(json.dumps({"count": 1, "ended": True}))
+        assert call_on(tmp_path / "one", "run", spec, "--id", "x", "--shards", "1").code == 0
+        requests = server.stats().requests
+        shutil.rmtree(tmp_path / "one")
+        done = call_on(tmp_path / "two", "run", spec, "--id", "x", "--shards", "1")
+        assert (done.code, server.stats().requests) == (0, requests), done.said
+    assert "is complete: no request was sent" in done.err
+    assert shown("x", tmp_path / "two")["finished"] == ROWS == requests
 
 
 def findings(store: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:

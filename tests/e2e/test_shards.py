@@ -1,14 +1,18 @@
 """Workers of a sharded run that are killed and stopped: every key once, nothing bought twice but what was in flight."""
 
+import os
 import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.errors import FencedError
+from holdfast.runs.execution import execute, workers
 from holdfast.state import standing_of
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import Done, call, exported, finish, shown, start, wait_until, write_spec
@@ -196,8 +200,8 @@ def test_a_worker_that_was_paused_when_the_run_was_cancelled_stops_when_it_conti
         process = worker(tmp_path, write_run(tmp_path, server), "--shards", "2")
         assert wait_until(lambda: server.stats().requests >= 3 * CONNECTIONS, process)
         process.send_signal(signal.SIGSTOP)
-        place = tmp_path / "runs" / "sums" / "x"
-        assert wait_until(lambda: not any(standing_of(str(each)).held for each in (place / "shards").iterdir()), process)
+        shards = list((tmp_path / "runs" / "sums" / "x" / "shards").iterdir())
+        assert wait_until(lambda: not any(standing_of(str(each)).held for each in shards), process)
         done = call_in(tmp_path, "cancel", "x")
         assert (done.code, "no worker is running now" in done.out) == (0, True), done.said
         sent = server.stats().requests
@@ -259,7 +263,82 @@ def test_shards_that_were_run_apart_are_merged_into_one_run(small: Path, order: 
     assert shown("whole", small / "runs")["steps"]["live"] == 24
     # Part 1 again: its answers are known already, and what they cost is counted twice.
     again = call_in(small, "merge", "whole", small / "machine-1" / "sums" / "x", "--id", "again")
-    assert (again.code, "the first answer counts" in again.out) == (0, True), again.said
+    assert (again.code, "answered by several runs: " in again.err) == (0, True), again.said
+
+
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x"), ("x", "y", "x2")])
+def test_runs_that_answered_the_same_keys_are_merged_with_the_scores_of_the_first(
+    small: Path, order: tuple[str, ...]
+) -> None:
+    for name in order:
+        with start_server_process(Behaviour(wrong_rate=1.0 if name == "y" else 0.0)) as server:
+            write_spec(small, 24, server.base_url)
+            assert call_in(small, "run", small / "eval.yaml", "--id", name).code == 0
+    done = call_in(small, "merge", *order, "--id", "whole")
+    assert done.code == 0, done.said
+    first, merged = exported(order[0], small / "runs"), exported("whole", small / "runs")
+    assert without_times(merged) == without_times(first)
+    assert all(line["scores"] for line in merged)
+    report = call_in(small, "report", "whole", "--json").json()
+    assert report["cells"] == call_in(small, "report", order[0], "--json").json()["cells"]
+    named = sorted(line["key"] for line in first)[:10]
+    assert f"24 samples answered by several runs: {', '.join(named)} and 14 more" in done.err
+    assert call_in(small, "verify", "whole", "--scores").code == 0
+
+
+def test_a_merged_run_is_synced_before_it_gets_its_name(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2):
+        part = ("--id", "x", "--shard", f"{number}/2", "--store", small / f"machine-{number}")
+        assert call("run", small / "eval.yaml", *part, cwd=small).code == 0
+        blobs = small / f"machine-{number}" / "sums" / "x" / "blobs"
+        blobs.mkdir(exist_ok=True)
+        (blobs / f"blob-{number}").write_bytes(b"content")
+    synced: set[int] = set()
+
+    def noting(real: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(handle: int) -> None:
+            real(handle)
+            synced.add(os.fstat(handle).st_ino)
+
+        return sync
+
+    unsynced: list[str] = []
+    rename = os.rename
+
+    def look_and_rename(old: str, new: str, **options: Any) -> None:
+        if os.path.basename(new) == "whole":
+            below = (Path(above, name) for above, folders, names in os.walk(old) for name in folders + names)
+            unsynced.extend(str(each) for each in (Path(old), *below) if each.stat().st_ino not in synced)
+            synced.add(-1)
+        rename(old, new, **options)
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, noting(getattr(os, name)))
+    monkeypatch.setattr(os, "rename", look_and_rename)
+    parts = [small / f"machine-{number}" / "sums" / "x" for number in (1, 2)]
+    done = call_in(small, "merge", *parts, "--id", "whole")
+    assert done.code == 0, done.said
+    assert -1 in synced, "it was renamed"
+    assert unsynced == []
+    assert (small / "runs" / "sums" / "whole" / "blobs" / "blob-2").read_bytes() == b"content"
+
+
+def test_a_worker_that_is_fenced_while_it_begins_the_run_joins_the_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and another worker has begun the run."""
+    begun = execute.begin_journal
+    fenced: list[int] = []
+
+    async def begin_journal(*given: Any) -> Any:
+        if fenced:
+            return await begun(*given)
+        fenced.append(1)
+        raise FencedError("sums/x was taken over by another process: this one stops")
+
+    monkeypatch.setattr(workers, "begin_journal", begin_journal)
+    done = call_in(small, "run", small / "eval.yaml", "--id", "x", "--shards", "2", "--this-host")
+    assert (fenced, done.code) == ([1], 0), done.said
 
 
 def test_runs_of_two_plans_are_not_merged(small: Path) -> None:

@@ -381,7 +381,8 @@ async def _leased(session: RunSession, fold: Fold) -> AsyncIterator[None]:
     now, spec, writer = time.time(), session.prepared.spec, session.writer
     counts = (fold.planned, fold.finished.count, fold.failed.count)
     base = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, *counts)
-    lease = msgspec.structs.replace(base, scoring=True, end=fold.story.end.kind, lock=writer.lock_inode)
+    base = msgspec.structs.replace(base, acknowledged=writer.acknowledged.n, lock=writer.lock_inode)
+    lease = msgspec.structs.replace(base, scoring=True, end=fold.story.end.kind)
 
     def write(lease: Lease) -> None:
         if not writer.lost:

@@ -56,6 +56,14 @@ class EvaluationRows(msgspec.Struct):
             found.o, found.of, found.scorer, value, found.reason, *place, failure, is_taken, found.last, is_unread
         )
 
+    def leave_only(self, answer: AnswerRow) -> None:
+        """Remove scores of other answers to the key of a finished one."""
+        rows = self.made.get(answer.o, {})
+        for name in [name for name, row in rows.items() if row.of != answer.n]:
+            del rows[name]
+        if answer.o in self.edits:
+            self.edits[answer.o] = [edit for edit in self.edits[answer.o] if edit.of == answer.n]
+
     def _begin_round(self, rows: dict[str, MadeRow], found: ScoreGiven) -> None:
         """Before the first new score of a fully scored answer, remove its old scores, under whatever names they were
         given. Scores set by hand stay.
@@ -122,7 +130,17 @@ class KeyPage(msgspec.Struct):
     """Places of every record of a key, in the order of the journal: number, segment, offset, number, segment, …"""
     evaluations: dict[str, EvaluationRows] = msgspec.field(default_factory=dict)
 
+    def put_answer(self, row: AnswerRow) -> None:
+        self.answers[row.o] = row
+        if row.status == "finished":
+            for rows in self.evaluations.values():
+                rows.leave_only(row)
+
     def put_score(self, place: Place, found: ScoreGiven) -> None:
+        """Add a score, unless it is of a second answer to its key: the first one counts, and keeps its own scores."""
+        answer = self.answers.get(found.o)
+        if answer is not None and answer.status == "finished" and found.of != answer.n:
+            return
         rows = self.evaluations.get(found.evaluation)
         if rows is None:
             rows = self.evaluations[found.evaluation] = EvaluationRows()
@@ -191,7 +209,8 @@ class PageChanges(msgspec.Struct):
     rechecked: list[AnomaliesRechecked] = msgspec.field(default_factory=list)
 
     def apply(self, page: KeyPage) -> None:
-        page.answers.update(self.answers)
+        for row in self.answers.values():
+            page.put_answer(row)
         for o, places in self.records.items():
             page.records[o] = page.records[o] + places if o in page.records else places
         for place, score in self.scores:

@@ -22,7 +22,7 @@ from holdfast.journal.ownership.claims import (
     take_epoch,
     write_beat,
 )
-from holdfast.journal.ownership.lease import Holder, this_process
+from holdfast.journal.ownership.lease import Holder, Lease, this_process
 from tests.stores import EVERY_KIND, Broken, Bucket, MemoryObjects, failing_every
 
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")
@@ -391,3 +391,23 @@ def test_a_new_holder_is_seen_although_the_beat_of_the_old_one_is_the_same() -> 
     write_beat(watched.store, 2, Beat(2, ended=True))
     assert watched.look() == (True, 2)
     assert watched.look() == (True, 2), "a run that has ended costs two requests"
+
+
+@pytest.mark.parametrize(("mirrored", "end"), [(63, ""), (64, "run.completed")])
+def test_an_end_in_a_beat_of_an_earlier_version_counts_if_its_record_is_mirrored(mirrored: int, end: str) -> None:
+    lease = Lease(ELSEWHERE, 1, 9, 1.0, 1.0, 30.0, acknowledged=60, end="run.completed", last_n=64)
+    store = MemoryObjects({"lease/000001.beat": msgspec.json.encode(Beat(9, False, mirrored, lease))})
+    found = read_beat(store, 1)
+    assert found is not None
+    assert found.lease is not None
+    assert (found.lease.end, found.lease.durable_n) == (end, 64)
+
+
+def test_a_beat_does_not_publish_an_end_that_is_not_mirrored() -> None:
+    lease = Lease(ELSEWHERE, 1, 9, 1.0, 1.0, 30.0, acknowledged=64, end="run.completed", last_n=64)
+    store = MemoryObjects()
+    for mirrored, end in ((1, ""), (64, "run.completed")):
+        write_beat(store, 1, Beat(9, False, mirrored, lease))
+        written = msgspec.json.decode(store.held["lease/000001.beat"], type=Beat)
+        assert written.lease is not None
+        assert written.lease.end == end

@@ -51,21 +51,21 @@ def test_an_owner_is_sure_only_while_its_beats_reach_the_store(tmp_path: Path, m
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now[0])
     outage, stored = Outage(), MemoryObjects()
     epoch = take_epoch(stored, 1)
-    heartbeat = Heartbeat(str(tmp_path), UID, Broken(stored, outage), epoch, 10.0)
+    heartbeat = Heartbeat(str(tmp_path), UID, Broken(stored, outage), epoch, 10.0, lambda: 0)
     assert not heartbeat.is_confirmed
-    heartbeat.beat(0)
+    heartbeat.beat()
     sure = [heartbeat.is_confirmed]
     outage.now = True
     for seconds in (19.0, 2.0):  # after two thirds of the expiry
         now[0] += seconds
         with pytest.raises(Exception, match="no route to host"):
-            heartbeat.beat(0)
+            heartbeat.beat()
         sure.append(heartbeat.is_confirmed)
     outage.now = False
-    heartbeat.beat(0)
+    heartbeat.beat()
     assert [*sure, heartbeat.is_confirmed] == [True, True, False, True]
     stored.put(f"lease/{epoch + 1:06d}", b"{}")
     now[0] += 10.0 * BEATS
     with pytest.raises(FencedError):
-        heartbeat.beat(0)
+        heartbeat.beat()
     assert not heartbeat.is_confirmed

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.errors import JournalError
@@ -16,7 +17,8 @@ from holdfast.journal.mirror.restore import restore
 from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects, open_objects
 from holdfast.journal.opening import open_to_write
-from holdfast.journal.ownership.claims import read_beat, take_epoch
+from holdfast.journal.ownership.claims import Beat, read_beat, take_epoch
+from holdfast.journal.ownership.lease import Lease, this_process, write_lease
 from holdfast.records import Draft, Fence, draft
 from tests.journals import QUICK, UID, QuickDisk, hooks, note, notes, plain_numbers, read_all, request
 from tests.stores import PATIENCE_SECONDS, Broken, Bucket, MemoryObjects, Outage, failing_every, lying, states
@@ -528,6 +530,69 @@ def test_a_holder_beats_before_it_looks_whether_the_run_is_still_its_own(tmp_pat
         assert session.end()
     assert looks
     assert all(look == count for look, count in looks), looks
+
+
+class SlowUploads:
+    """Each upload and each reading back of records waits until three more heartbeats were written."""
+
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+        self._beats = 0
+        self._news = threading.Condition()
+
+    def __call__(self, verb: str, name: str) -> str:
+        with self._news:
+            if name.endswith(".beat") and verb == "put":
+                self._beats += 1
+                self._news.notify_all()
+            elif name.startswith("journal/"):
+                wanted = self._beats + 3
+                assert self._news.wait_for(lambda: self._beats >= wanted, PATIENCE_SECONDS), f"no beats: {verb} {name}"
+                self.waited.append(f"{verb} {'sealed' if name.endswith('.zst') else 'chunk'}")
+        return "do"
+
+
+def test_a_holder_beats_while_an_upload_takes_long_and_claims_only_what_is_there(tmp_path: Path) -> None:
+    objects, slow = MemoryObjects(), SlowUploads()
+    epoch = take_epoch(objects, 1)
+    with writing(tmp_path / "run", Broken(objects, slow), epoch) as session:
+        session.write(*notes("a", 12))
+        session.seal()
+        ended = Lease(this_process(), epoch, 1, 1.0, 1.0, 30.0, end="run.completed", last_n=session.tip.n)
+        write_lease(str(session.run), ended)
+        assert session.end()
+    assert {"put sealed", "get sealed", "put chunk"} <= set(slow.waited)
+    uploads = [at for at, each in enumerate(objects.changes) if each.name.startswith("journal/") and each.data]
+    beats = {
+        at: msgspec.json.decode(each.data, type=Beat)
+        for at, each in enumerate(objects.changes)
+        if each.name.endswith(".beat") and each.data
+    }
+    for at, beat in beats.items():
+        assert beat.lease is not None
+        is_up = at > uploads[-1]
+        assert is_up or (beat.mirrored < session.tip.n and not beat.lease.end), "it claims records that are not there"
+    assert beats[max(beats)].lease == ended
+    assert beats[max(beats)].ended
+
+
+def test_a_holder_learns_during_an_upload_that_it_has_lost_the_run(tmp_path: Path) -> None:
+    objects, go = MemoryObjects(), threading.Event()
+    epoch = take_epoch(objects, 1)
+
+    def before(verb: str, name: str) -> str:
+        if verb == "put" and name.startswith("journal/"):
+            objects.create("lease/000002", b"{}")
+            assert go.wait(PATIENCE_SECONDS)
+        return "do"
+
+    with writing(tmp_path / "run", Broken(objects, before), epoch) as session:
+        session.write(note("a"))
+        assert session.was_lost.wait(PATIENCE_SECONDS / 3), "found out only after the upload"
+        go.set()
+        assert not session.end()
+    assert session.confirmed == []
+    assert session.events() == ["lease.lost"]
 
 
 def test_without_an_epoch_nobody_claims_and_a_beat_tells_those_who_look(tmp_path: Path) -> None:

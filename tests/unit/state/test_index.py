@@ -362,6 +362,47 @@ def test_scores_of_lost_or_superseded_answers_are_not_shown(run: str) -> None:
     index.close()
 
 
+@pytest.mark.parametrize("is_caught_up", [False, True])
+@pytest.mark.parametrize("order", ["second score last", "first score last", "only the second is scored", "edited"])
+def test_scores_of_a_second_answer_to_a_key_do_not_replace_those_of_the_first(
+    tmp_path: Path, order: str, is_caught_up: bool
+) -> None:
+    """Two workers answered the key 0. The records 3 and 4 are their answers."""
+    run = new_run(tmp_path, [started(1), finished(0, "first"), finished(0, "second")])
+    first, second = score(0, 3, 0.25, "x"), score(0, 4, 0.75, "x")
+    by_hand = draft("score", ScoreGiven(0, 4, EVALUATION, "x", 0.5, author="me", at="2026-01-01T00:00:00Z"), key(0))
+    for record in {
+        "second score last": [first, second],
+        "first score last": [second, first],
+        "only the second is scored": [second],
+        "edited": [first, by_hand],
+    }[order]:
+        if is_caught_up:
+            looked_at(run)
+        write(run, [record])
+    index = Index(run)
+    found = [(row.scorer, row.value) for row in index.scores(EVALUATION)]
+    index.close()
+    assert found == ([] if order == "only the second is scored" else [("x", 0.25)])
+
+
+@pytest.mark.parametrize("is_caught_up", [False, True])
+def test_a_score_of_an_answer_that_never_counted_is_dropped_when_another_counts(
+    tmp_path: Path, is_caught_up: bool
+) -> None:
+    """Its answer, record 99, is lost. The bytes of the index do not depend on when it was read."""
+    run = new_run(tmp_path, [started(1), score(0, 99, 0.75, "y")])
+    if is_caught_up:
+        looked_at(run)
+    write(run, [finished(0, "second"), score(0, 5, 0.25, "x")])
+    index = Index(run)
+    found = [(row.scorer, row.value) for row in index.scores(EVALUATION)]
+    made = index._evaluation(0, EVALUATION).made  # noqa: SLF001
+    index.close()
+    assert found == [("x", 0.25)]
+    assert {each.of for rows in made.values() for each in rows.values()} == {5}
+
+
 def test_two_readers_at_once_count_nothing_twice(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between one reader's look at the cursor and its first line, another one brings the index up to date."""
     looked_at(run)

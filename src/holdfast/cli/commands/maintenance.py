@@ -289,9 +289,11 @@ def merge_runs(names: list[str], run_id: str, store: str | None) -> int:
     counts = f"{done.finished} finished, {done.failed} failed, {left} unfinished"
     print_line(f"{run_id}: {counts} of {counted(done.planned, 'sample')}, merged from {counted(len(places), 'run')}.")
     if done.conflicts:
-        print_line(
-            f"{counted(done.conflicts, 'answer')} to a sample that an earlier run had answered: the first answer "
-            "counts, the costs of both do."
+        more = done.conflicts - len(done.conflicting)
+        keys = ", ".join(done.conflicting) + (f" and {more:,} more" if more else "")
+        warn(
+            f"{counted(done.conflicts, 'sample')} answered by several runs: {keys}; the answer of the run named first "
+            "counts, the costs of all do"
         )
     if left:
         print_line(f"Answer the rest with: {done.place.command('resume')}")

@@ -85,7 +85,7 @@ class MirrorUploader:
         self._journal = os.path.join(run, PIECES)
         self._uid = uid
         self._objects = objects
-        self._heartbeat = Heartbeat(run, uid, objects, epoch, keeping.beat_seconds)
+        self._heartbeat = Heartbeat(run, uid, objects, epoch, keeping.beat_seconds, lambda: self.mirrored)
         # An owner that pauses for longer would look dead, and would find out late that it has lost the run.
         self._pause_seconds_max = _BACKOFF_SECONDS_MAX if epoch is None else keeping.beat_seconds
         self._keeping = keeping
@@ -104,9 +104,11 @@ class MirrorUploader:
         self._ended = threading.Event()
         self._hurried = False
         self._gone = False
+        self._losing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="holdfast-mirror", daemon=True)
 
     def start(self) -> None:
+        self._heartbeat.start(self._lose)
         self._thread.start()
 
     @property
@@ -136,6 +138,7 @@ class MirrorUploader:
         through = self._ended.is_set() and not self._hurried
         done = through and not self.trouble and self.mirrored >= self._keeping.tip().n
         self._gone = True
+        self._heartbeat.stop()
         return done
 
     def hurry(self) -> None:
@@ -147,6 +150,7 @@ class MirrorUploader:
         try:
             self._run_loop()
         finally:
+            self._heartbeat.stop()
             self._ended.set()
 
     def _run_loop(self) -> None:
@@ -160,17 +164,14 @@ class MirrorUploader:
             last = self._closing.is_set()
             try:
                 # Beat first: a process that was paused must learn whether it still owns the run.
-                self._heartbeat.beat(self.mirrored)
+                self._heartbeat.beat()
                 self._send()
-                if self._heartbeat.requests is not None:
-                    self._heartbeat.requests.reply()
-                self._heartbeat.beat(self.mirrored, ended=last)
+                self._heartbeat.reply()
+                self._heartbeat.beat(ended=last)
                 failures = 0
                 self._report_trouble("")
             except FencedError as error:
-                self.lost_because = str(error)
-                self._keeping.tell("lease.lost", str(error))
-                self._keeping.lost()
+                self._lose(error)
                 return
             except Exception as error:  # noqa: BLE001 - if this thread ended silently, callers would wait for ever
                 failures += 1
@@ -182,6 +183,15 @@ class MirrorUploader:
                     continue
             if last:
                 return
+
+    def _lose(self, error: FencedError) -> None:
+        """Report once that the run is not ours any more: this thread and that of the heartbeat may both find it out."""
+        with self._losing:
+            if self.lost_because:
+                return
+            self.lost_because = str(error)
+        self._keeping.tell("lease.lost", str(error))
+        self._keeping.lost()
 
     def _report_trouble(self, error: str) -> None:
         """Report when the store begins to fail, and when it works again (`error` is empty)."""
@@ -272,7 +282,7 @@ class MirrorUploader:
         if n > self.mirrored:
             # Beat and check the ownership first: uploads of a process that has lost the run do not count, so they must
             # not be confirmed (see `claims`).
-            self._heartbeat.beat(self.mirrored)
+            self._heartbeat.beat()
             self.mirrored = n
             self._keeping.confirmed(n)
 
@@ -342,7 +352,7 @@ class MirrorUploader:
             if f"blobs/{name}" not in there and is_file(os.path.join(folder, name)):
                 self._objects.put_file(f"blobs/{name}", os.path.join(folder, name))
                 there[f"blobs/{name}"] = None
-                self._heartbeat.beat(self.mirrored)
+                self._heartbeat.beat()
         self._blobs_seen = (seen, len(held))
 
 

@@ -176,7 +176,7 @@ def is_silent(objects: Objects, epoch: int, patience: TakeoverTiming) -> bool:
 
 
 def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
-    objects.put(_beat_name(epoch), msgspec.json.encode(beat))
+    objects.put(_beat_name(epoch), msgspec.json.encode(_without_missing_end(beat)))
 
 
 def delete_beat(objects: Objects, epoch: int) -> None:
@@ -187,9 +187,20 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
     """The last heartbeat; None if it is missing or unreadable."""
     data = objects.get(_beat_name(epoch))
     try:
-        return None if data is None else msgspec.json.decode(data, type=Beat)
+        return None if data is None else _without_missing_end(msgspec.json.decode(data, type=Beat))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _without_missing_end(beat: Beat) -> Beat:
+    """A run has ended for other machines only when the store has its last record: its holder may die before it uploads
+    the rest, and others must then continue the run. Versions up to 0.2.0 wrote such ends, so readers check it too.
+    """
+    lease = beat.lease
+    if lease is None or not lease.end or beat.mirrored >= lease.durable_n:
+        return beat
+    lease = msgspec.structs.replace(lease, end="", last_n=0, acknowledged=lease.durable_n)
+    return msgspec.structs.replace(beat, lease=lease)
 
 
 def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:

@@ -62,7 +62,7 @@ from holdfast.runs.execution.preparation import (
     scorer_identities,
 )
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, open_journal, run_session
-from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
+from holdfast.runs.mirror.claim import Claimed, claim_run, is_mirrored, is_overtaken, send_rest
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.provenance import (
     collect_versions,
@@ -201,8 +201,8 @@ class Resumption:
             await asyncio.to_thread(self._repair_copies)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
-            await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
-            return self._complete()
+            if await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn):
+                return self._complete()
         if self._count_open(accepted.retried):
             await asyncio.to_thread(self._refuse_missing_keys, accepted.renamed)
         claimed = await claim(self._reading, mirror)
@@ -210,7 +210,7 @@ class Resumption:
             if claimed.changed:
                 accepted = await asyncio.to_thread(self._compare)
                 done = not accepted.changes and self._has_nothing_to_do(accepted.retried)
-            if done:  # another process finished it in the meantime
+            if done and (mirror is None or is_mirrored(self._place.folder)):  # another process has finished it
                 await asyncio.to_thread(claimed.release)
                 return self._complete()
             replanned = await asyncio.to_thread(self._replan, accepted) if accepted.corrected else None
@@ -218,6 +218,9 @@ class Resumption:
             claimed.release()
             raise
         writer, logbook = await open_claimed(self._reading, claimed)
+        if done:  # closing the journal sends what the mirror does not have
+            await close_quietly(writer, logbook)
+            return self._complete()
         try:
             changes = () if replanned is not None else tuple(accepted.changes)
             spec = spec_mapping(self._prepared.spec) if changes else None

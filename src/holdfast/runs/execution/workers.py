@@ -57,7 +57,14 @@ from holdfast.runs.execution.resume import (
     stored_spec,
 )
 from holdfast.runs.execution.session import Observe, RunOutcome, RunSession, close_quietly, run_session
-from holdfast.runs.mirror.claim import expiry_seconds, objects_of, restore_from_mirror, update_from_mirror
+from holdfast.runs.mirror.claim import (
+    expiry_seconds,
+    is_mirrored,
+    last_beat,
+    objects_of,
+    restore_from_mirror,
+    update_from_mirror,
+)
 from holdfast.runs.shards.copy import readable
 from holdfast.runs.shards.layout import read_started, shard_location, shard_uid
 from holdfast.runs.shards.ledger import unsettled_shards
@@ -211,9 +218,9 @@ class _Worker:
             if isinstance(error, FencedError):
                 _log.warning("shard %s was taken over by another worker; continuing with the next", shard)
             return None
-        is_first = shard not in self._done
+        is_first, folder = shard not in self._done, shard_location(self._root, shard).folder
         self._done[shard] = outcome
-        if outcome.unfinished or not is_first or await asyncio.to_thread(self._is_mirrored, shard):
+        if outcome.unfinished or not is_first or await asyncio.to_thread(is_mirrored, folder):
             self._done_at[shard] = self._stage  # else it is claimed once more, and sends the rest
         await asyncio.to_thread(self._look, shard)  # marks it if it is complete
         return outcome
@@ -232,13 +239,6 @@ class _Worker:
             _log.warning("%s; this worker waits until the mirror can be reached", error)
         self._is_cut_off = True
         await asyncio.sleep(PAUSE_SECONDS)
-
-    def _is_mirrored(self, shard: Shard) -> bool:
-        """Whether the mirror has all records of a shard that this process has closed. It has not if the store could not
-        be reached then; other machines would answer the rest again.
-        """
-        lease = read_lease(shard_location(self._root, shard).folder)
-        return lease is None or lease.mirrored is None or lease.mirrored >= lease.durable_n
 
     def _given_now(self) -> Given:
         """The spec and the rows of the run as they are now: an extension changes them for all workers, whether they
@@ -380,7 +380,7 @@ class _Worker:
                 return prepared, reading
             try:
                 await self._begin(prepared)
-            except HeldError:
+            except (HeldError, FencedError):  # fenced: this process was paused, and another one has begun the run since
                 if not waited:
                     _log.warning("another worker is beginning %s; waiting for it", self._root.run_id)
                 waited = True
@@ -518,20 +518,25 @@ class _Worker:
         mirror = self._given.spec.mirror
         is_known = True
         if mirror is not None and mirror.exclusive:
-            is_unclaimed, beat = observe_claim(objects_of(mirror.url, place))
+            objects = objects_of(mirror.url, place)
+            is_unclaimed, beat = observe_claim(objects)
             is_free = is_free and is_unclaimed
+            if beat is not None and beat.ended and beat.lease is None:
+                beat = last_beat(objects)[1]  # the last process claimed the shard and found nothing to do
             if beat is not None and beat.lease is not None and (lease is None or beat.lease.epoch >= lease.epoch):
                 lease = beat.lease
             is_known = beat is not None and lease is beat.lease
         planned = self._division.planned[shard.number - 1]
+        # A shard that is complete only on the disk of this machine has work left: its records must be sent.
         is_complete = (
             lease is not None
+            and is_known
             and lease.end == "run.completed"
             and lease.planned == planned == lease.finished + lease.failed
         )
         if is_complete and lease is not None and lease.failed and self._has_open_round(shard):
             is_complete = False
-        if is_complete and is_known:  # to others too: not only on the disk of this machine
+        if is_complete:
             self._marks.add_complete(shard, *self._stage)  # its worker died before it did, or this is a new stage
         return ShardLook(is_free, is_complete, is_crashed=lease is not None and not lease.end)
 

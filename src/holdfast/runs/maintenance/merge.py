@@ -3,8 +3,8 @@
 The result is an ordinary run without shards, with a uid of its own. It is made in a hidden folder and renamed when it
 is complete and synced. A crash before that leaves a folder that the next merge removes.
 
-If several runs have answered the
-same key, the answer of the first one counts, and what the others cost is counted too.
+If several runs have answered the same key, the answer of the first one counts with its scores, and what the others cost
+is counted too.
 """
 
 import array
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, DriftError, UsageError
+from holdfast.files import is_file, open_file
 from holdfast.journal import OS_DISK, OWNER, CopyWriter, Entry, Reader, copy_start, make_run_folder, own
 from holdfast.plan import originals
 from holdfast.records import Change, RunEnded, RunStarted, Shard, draft, parse_shard
@@ -34,6 +35,7 @@ from holdfast.state import Fold, standing_of
 
 _PREFIX = ".fork-"
 """As of forks: `remove_leftovers` removes both."""
+_SHOWN = 10
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -44,7 +46,9 @@ class Merged(msgspec.Struct, frozen=True):
     finished: int
     failed: int
     conflicts: int
-    """Answers to keys that another run had answered too."""
+    """How many keys several runs have answered."""
+    conflicting: tuple[str, ...]
+    """The first of these keys."""
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -82,6 +86,7 @@ def merge(places: Sequence[RunLocation], run_id: str, store: str) -> Merged:
         own(building.folder)
         merged = _write(parts, building, target)
         os.unlink(os.path.join(building.folder, OWNER))
+        _sync_all(building.folder)
         os.rename(building.folder, target.folder)
         OS_DISK.sync_folder(above)
     except BaseException:
@@ -160,7 +165,7 @@ def _write(parts: Sequence[_Part], building: RunLocation, target: RunLocation) -
             if own is not None:
                 own.close()  # a run may have more shards than a process may have open files
     writer.flush()
-    fold = Fold().read(Reader(building.journal, uid).read(live=True))
+    fold, conflicts = _read_merged(building, uid)
     left = fold.planned - fold.finished.count - fold.failed.count
     names = ", ".join(part.place.run_id for part in parts)
     end = RunEnded(fold.finished.count, fold.failed.count, left, f"merged from {names}")
@@ -169,7 +174,33 @@ def _write(parts: Sequence[_Part], building: RunLocation, target: RunLocation) -
     copy_start(building.folder, uid, Reader(building.journal, uid).read())
     write_spec_file(building, fold.story)
     remember(uid, executed_by(stored_spec(fold), started.source, started.included))
-    return Merged(target, fold.planned, fold.finished.count, fold.failed.count, fold.story.twice)
+    return Merged(
+        target, fold.planned, fold.finished.count, fold.failed.count, len(conflicts), tuple(conflicts[:_SHOWN])
+    )
+
+
+def _read_merged(building: RunLocation, uid: str) -> tuple[Fold, list[str]]:
+    """Also returns the keys that several runs have answered."""
+    fold, conflicts = Fold(), dict[str, None]()
+    for each in Reader(building.journal, uid).read(live=True):
+        before = fold.story.twice
+        fold.read((each,))
+        if fold.story.twice > before and isinstance(each, Entry):
+            conflicts[each.line.k or ""] = None
+    return fold, sorted(conflicts)
+
+
+def _sync_all(folder: str) -> None:
+    """Sync every file and folder below, so that after a power loss a run that has its name is whole."""
+    for above, _, names in os.walk(folder, topdown=False):
+        for path in (os.path.join(above, name) for name in names):
+            if is_file(path):
+                handle = open_file(path)
+                try:
+                    OS_DISK.sync(handle)
+                finally:
+                    OS_DISK.close(handle)
+        OS_DISK.sync_folder(above)
 
 
 def _ordinals(first: _Part, shard: Shard, known: "dict[int, list[array.array[int]]]") -> "array.array[int]":

@@ -215,21 +215,22 @@ def is_overtaken(mirror: Mirror | None, place: RunLocation) -> bool:
     return False
 
 
-def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, warn: Warn) -> None:
-    """Send the records of a complete run that its process could not send before it ended. Sends nothing if another
-    machine has continued the run, because the local records are older.
+def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, warn: Warn) -> bool:
+    """Send the records of a complete run that its process could not send before it ended. False if some may be missing
+    in the mirror and only a new owner may send them, because another machine has claimed the run since.
     """
     if mirror is None:
-        return
+        return True
     objects = objects_of(mirror.url, place)
     lock = Lock(place.folder)
     try:
         tombstone = read_tombstone(objects, uid)
         if tombstone is not None:
             warn(f"the mirror {objects.url} was removed on {tombstone.when}; nothing is sent to it")
-            return
-        if mirror.exclusive and greatest_epoch(objects) > list_chain(OS_DISK, place.journal).epoch:
-            return
+            return True
+        epoch = greatest_epoch(objects) if mirror.exclusive else 0
+        if epoch > list_chain(OS_DISK, place.journal).epoch:
+            return is_mirrored(place.folder)
         tip = Fence(end.segment, end.offset, end.n, end.x)
 
         def tell(event: str, text: str) -> None:
@@ -241,7 +242,7 @@ def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, 
         uploader = Uploader(place.folder, uid, objects, None, UploadSettings(tip=lambda: tip, tell=tell))
         uploader.start()
         if uploader.close(_REST_SECONDS):
-            _mark_mirrored(objects, place, uploader.mirrored)
+            _mark_mirrored(objects, place, uploader.mirrored, epoch)
         else:
             left = f"{tip.n - uploader.mirrored} of {tip.n} records are not in {objects.url} yet"
             why = f"{uploader.trouble}; " if uploader.trouble else ""
@@ -250,11 +251,18 @@ def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, 
         warn(f"{error}; the run is complete here, and its mirror may not be")
     finally:
         lock.release()
+    return True
 
 
-def _mark_mirrored(objects: Objects, place: RunLocation, mirrored: int) -> None:
+def is_mirrored(run: str) -> bool:
+    """Whether the mirror has all records of the last process that wrote the run here, as far as its lease says."""
+    lease = read_lease(run)
+    return lease is None or lease.mirrored is None or lease.mirrored >= lease.durable_n
+
+
+def _mark_mirrored(objects: Objects, place: RunLocation, mirrored: int, epoch: int) -> None:
     """Record that everything is mirrored: in the local lease, and in the last heartbeat of the process that ended
-    early.
+    early. `epoch`: the greatest that was claimed.
     """
     lease = read_lease(place.folder)
     if lease is None:
@@ -263,7 +271,7 @@ def _mark_mirrored(objects: Objects, place: RunLocation, mirrored: int) -> None:
     if lease != before:
         write_lease(place.folder, lease)
     with contextlib.suppress(StoreError):  # then listings show older numbers
-        epoch, beat = last_beat(objects)
+        beat = read_beat(objects, epoch)
         if epoch in (0, lease.epoch) and not (beat and beat.ended):
             write_beat(objects, epoch, Beat(beat.count + 1 if beat else 1, True, mirrored, lease))
 

@@ -29,7 +29,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     def run(self) -> RunRef:
         """The run that the address names."""
         names = path_part(self.path["experiment"]), path_part(self.path["run"])
-        return RunRef(*names, self.query.get("uid", ""), self.number("at"))
+        return RunRef(*names, self.query.get("uid", ""), self.number("at"), self.number("store") or 0)
 
     @property
     def key(self) -> str:

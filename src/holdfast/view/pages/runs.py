@@ -12,7 +12,7 @@ from holdfast.view.layout import badge, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import ListedRun, RunRef
+from holdfast.view.sources import ListedRun
 
 _SORTS = {
     "newest": lambda each: each.summary.created or each.summary.updated,
@@ -113,7 +113,7 @@ def choice(name: str, chosen: str, values: Sequence[str]) -> Markup:
 
 def _row(each: ListedRun, links: Links, several: bool) -> Markup:
     summary = each.summary
-    ref = RunRef(summary.experiment, summary.run_id, each.uid)
+    ref = each.ref
     name: Child = (
         h("a", f"{summary.experiment} / {summary.run_id}", href=links.run(ref)) if summary.run_id else summary.folder
     )

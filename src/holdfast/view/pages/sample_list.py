@@ -117,7 +117,7 @@ def _hidden(found: SampleList) -> dict[str, str]:
         for name, value in found.state.items()
         if name not in found.filters or name.startswith(COLUMN_PREFIX) or name in ("cause", "label")
     }
-    kept |= {"uid": found.ref.uid, "at": "" if found.ref.at is None else str(found.ref.at)}
+    kept |= found.ref.query
     return {name: value for name, value in kept.items() if value}
 
 

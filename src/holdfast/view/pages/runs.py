@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.report.tables import duration
 from holdfast.report.text import dollars, format_number
+from holdfast.spec import nearest
 from holdfast.view.layout import badge, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
@@ -21,6 +23,7 @@ _SORTS = {
     "failed": lambda each: each.summary.failed,
     "samples": lambda each: each.summary.planned,
 }
+FILTERS = ("q", "status", "experiment", "tag", "sort")
 _DESCENDING = frozenset({"newest", "cost", "failed", "samples"})
 _SHOWN_MAX = 500
 _SCORES_MAX = 3
@@ -40,14 +43,16 @@ class RunList(msgspec.Struct, frozen=True):
 
 def load(request: PageRequest) -> RunList:
     every = request.sources.list()
-    filters = {name: request.query.get(name, "") for name in ("q", "status", "experiment", "tag", "sort")}
+    filters = {name: request.query.get(name, "") for name in FILTERS}
+    if filters["sort"] not in ("", *_SORTS):
+        raise UsageError(f"sort: {filters['sort'][:40]!r} is not known{nearest(filters['sort'], set(_SORTS))}")
     choices = {
         "status": sorted({each.summary.status for each in every}),
         "experiment": sorted({each.summary.experiment for each in every if each.summary.experiment}),
         "tag": sorted({tag for each in every for tag in each.summary.tags}),
     }
     found = [each for each in every if _matches(each, filters)]
-    order = filters["sort"] if filters["sort"] in _SORTS else "newest"
+    order = filters["sort"] or "newest"
     found.sort(key=_SORTS[order], reverse=order in _DESCENDING)
     return RunList(found[:_SHOWN_MAX], len(every), len(found), request.sources.names, filters, choices)
 

@@ -260,8 +260,8 @@ def _heads(found: SampleList, links: Links) -> Iterator[Markup]:
         if name == "scores":
             yield from (_head(found, links, scorer, f"score:{scorer}") for scorer in found.choices.scorers)
         else:
-            is_sorted = name in SORTS or name.startswith(COLUMN_PREFIX)
-            yield _head(found, links, _TITLES.get(name, name), name if is_sorted else "", name in _NUMBERS)
+            sort = "kind" if name == "failure" else name if name in SORTS or name.startswith(COLUMN_PREFIX) else ""
+            yield _head(found, links, _TITLES.get(name, name), sort, name in _NUMBERS)
 
 
 def _head(found: SampleList, links: Links, title: str, sort: str, is_number: bool = True) -> Markup:

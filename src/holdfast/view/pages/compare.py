@@ -205,7 +205,7 @@ def _table(found: CompareView, links: Links) -> Markup:
         rows.append(
             h("tr", [h("td", value, class_="number" if at >= _NAMES else None) for at, value in enumerate(values)])
         )
-    return table(_COLUMNS, rows, numbers=frozenset(_COLUMNS[_NAMES:]))
+    return table(_COLUMNS, rows, numbers=frozenset(_COLUMNS[_NAMES:]), class_="dense")
 
 
 def _count(count: int, address: str) -> Child:

@@ -34,6 +34,7 @@ _SCANNED_MAX = 50_000
 """Records that are read for one page of samples."""
 _TEXT_MAX = 300
 _DIGITS_MAX = 15
+_TONES = frozenset({"scored", "killed", "running", "failed", "interrupted", "cancelled"})
 _KILLED = ("killed", "taken over")
 
 
@@ -201,8 +202,8 @@ def _spans(lives: Sequence[LifeReport]) -> list[Span]:
     for life in lives:
         began, ended = _time(life.at) - start, _time(life.ended_at) - start
         is_killed = life.ended in _KILLED
-        tone = "scored" if life.began == "scored" else "killed" if is_killed else "ended"
-        tone = "running" if life.ended == "running" else tone
+        tone = "scored" if life.began == "scored" else "killed" if is_killed else life.ended
+        tone = tone if tone in _TONES else "ended"
         hint = f"process {life.number}, {life.began}: {life.ended or 'no end recorded'}, {duration(ended - began)}"
         name = f"{life.number} {life.began}" + (f" {life.shard}" if life.shard else "")
         found.append(Span(name, began, max(ended, began), tone, hint, is_killed))

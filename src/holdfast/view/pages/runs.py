@@ -1,6 +1,6 @@
 """The list of runs of all open stores: status, progress, scores, cost, tags."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -122,14 +122,19 @@ def _row(each: ListedRun, links: Links, several: bool) -> Markup:
     name: Child = (
         h("a", f"{summary.experiment} / {summary.run_id}", href=links.run(ref)) if summary.run_id else summary.folder
     )
+
+    def link(text: str, **query: str) -> Child:
+        """A number, as a link to the samples behind it."""
+        return h("a", text, href=links.run(ref, "samples", **query)) if text and summary.run_id else text
+
     cells: list[Child] = [
         badge(summary.status, summary.reason, summary.failed, summary.planned),
         join([name, h("div", summary.reason or summary.description, class_="quiet")]),
         progress_bar(summary.finished, summary.failed, summary.planned),
-        f"{summary.finished:,} / {summary.planned:,}",
-        f"{summary.failed:,}" if summary.failed else "",
-        scores_text(summary.scores),
-        cost_text(summary.cost),
+        [link(f"{summary.finished:,}", status="finished"), " / ", link(f"{summary.planned:,}")],
+        link(f"{summary.failed:,}" if summary.failed else "", status="failed"),
+        _scores(summary.scores, link),
+        link(cost_text(summary.cost), sort="-cost"),
         [h("span", tag, class_="tag") for tag in summary.tags],
         h("time", _since(summary.created, links), datetime=summary.created, title=summary.created),
         *([each.source] if several else []),
@@ -156,12 +161,14 @@ def progress_bar(finished: int, failed: int, planned: int) -> Markup:
     )
 
 
-def scores_text(scores: Iterable[dict[str, Any]]) -> Markup:
-    """The first scores of a run; the page of the run has all."""
+def _scores(scores: Iterable[dict[str, Any]], link: Callable[..., Child]) -> Markup:
+    """The first scores of a run; the page of the run has all. `link`: of a number, with the query of its samples."""
     shown = [each for each in scores if each.get("mean") is not None]
-    lines = [
-        h("div", f"{each['model']} {each['scorer']} {format_number(each['mean'])}") for each in shown[:_SCORES_MAX]
-    ]
+    lines = []
+    for each in shown[:_SCORES_MAX]:
+        of = {"task": each["task"], "model": each["model"], "scorer": each.get("of") or each["scorer"]}
+        mean = link(format_number(each["mean"]), status="finished", **of)
+        lines.append(h("div", f"{each['model']} {each['scorer']} ", mean))
     more = len(shown) - _SCORES_MAX
     return join([*lines, h("div", f"and {more} more", class_="quiet") if more > 0 else None])
 

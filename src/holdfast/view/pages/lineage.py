@@ -19,7 +19,7 @@ from holdfast.report import (
     lineage_sentences,
     tokens,
 )
-from holdfast.runs.shards.origins import read_session
+from holdfast.runs import read_session
 from holdfast.state import Life
 from holdfast.view.charts import Span, figure, life_chart
 from holdfast.view.layout import badge, table

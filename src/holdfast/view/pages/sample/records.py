@@ -11,7 +11,7 @@ from holdfast.journal import SHARDS, Entry, Position, Reader, journal_folder
 from holdfast.records import FactDecoder, Message, Step, parse_key, parse_shard
 from holdfast.report import conversation_of, counted
 from holdfast.report.text import human_bytes
-from holdfast.runs.shards.origins import Origin, find_origins
+from holdfast.runs import Origin, find_origins
 from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join

@@ -5,6 +5,11 @@ Pages: server CPU per page on complete runs of 10,000 and 100,000 samples, and t
 up to date. Every page of the viewer's table is measured, so a new one is measured too. Target: 300 ms of CPU a page and
 150 MB.
 
+Transcript: the server's CPU for the page of a sample with 10,000 steps, when it is opened first and later. Target: 1 s.
+
+Copy: the CPU time of `view --bundle` for 10,000 samples: of one thread, so on a quiet machine it takes as long. Target:
+30 s.
+
 Readers: a run that is going on, alone and with 50 open pages. Each reader holds an event stream and, as the viewer's
 script does, loads its page again after an event, at most once a second. The run is measured by its own CPU and by the
 time from its first record to its last; the samples wait for a server, as most runs do. Target: 3 percent.
@@ -27,7 +32,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
-from bench.looking import make_run
+from bench.looking import make_run, measure
 from bench.measure import Spread, paired_ratio, scratch, take_turns
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from holdfast.api import Task, run_async
@@ -37,6 +42,8 @@ from holdfast.view.pages import PAGES
 
 SIZES = (10_000, 100_000)
 READERS = 50
+STEPS = 10_000
+COPIED = 10_000
 _ROUNDS = 5
 _REPEATS = 5
 _SAMPLES = 1_000
@@ -52,6 +59,12 @@ _NAMES = {
     "repeat": "1",
 }
 _RECORDS = "/api/runs/default/r/samples/sums/mock/500/1/records"
+_SOLVER = """
+async def walk(sample, ctx):
+    for number in range(%d):
+        answer = await ctx.generate([{"role": "user", "content": f"step {number} of {sample.input}"}])
+    return answer
+"""
 _QUERIES = {
     "/": ["q=r"],
     "/runs/{experiment}/{run}/samples": ["status=finished", "wrong=1", "sort=-seconds", "q=499", "model=other"],
@@ -119,13 +132,16 @@ class ViewServer:
 def main(sizes: tuple[int, ...] = SIZES) -> list[Verdict]:
     pages = {size: _measure_pages(size) for size in sizes}
     verdicts = _report_pages(pages)
+    transcript, copy_seconds = _measure_transcript(), _measure_copy()
+    verdicts += _report_others(transcript, copy_seconds)
     with start_server_process(Behaviour(latency_seconds=0.1)) as server:
         readers = {_ALONE: 0, _READ: READERS}
         live = take_turns(
             _ROUNDS, {name: partial(_measure_live, server.base_url, count) for name, count in readers.items()}
         )
     verdicts += _report_live(live)
-    save("viewer", {"pages": pages, "live": live}, verdicts)
+    found = {"pages": pages, "transcript": transcript, "copy_seconds": copy_seconds, "live": live}
+    save("viewer", found, verdicts)
     return verdicts
 
 
@@ -167,6 +183,63 @@ async def _load_pages(server: ViewServer) -> dict[str, PageCost]:
             else:
                 print(f"  {address}: status {status}, not measured")
     return found
+
+
+def _measure_transcript() -> PageCost:
+    """The page of a sample with many steps. Its first window is requested, and then the last one."""
+    with scratch("viewer-steps") as folder:
+        Path(folder, "walking.py").write_text(_SOLVER % STEPS)
+        rows = Path(folder, "rows.jsonl")
+        rows.write_text('{"id": "1", "question": "a long way", "target": "the end"}\n')
+        task = {"name": "sums", "dataset": {"path": "rows.jsonl"}, "prompt": "{question}", "solver": "walking:walk"}
+        spec = {"experiment": "default", "tasks": [task], "models": [{"name": "mock", "provider": "mock"}]}
+        Path(folder, "spec.json").write_bytes(msgspec.json.encode(spec))
+        command = [sys.executable, "-m", "holdfast", "run", "spec.json", "--id", "r"]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server = ViewServer(folder)
+        try:
+            return asyncio.run(_load_transcript(server))
+        finally:
+            server.close()
+
+
+async def _load_transcript(server: ViewServer) -> PageCost:
+    address = "/runs/default/r/samples/sums/mock/1/1"
+    used, length = [], 0
+    async with aiohttp.ClientSession(server.url, headers=server.headers) as session:
+        async with session.get("/runs/default/r") as response:  # the index of the run is not that of the sample
+            assert response.status == 200
+        for query in ("", *["?step=last"] * _REPEATS):
+            before = server.cpu_seconds()
+            async with session.get(address + query) as response:
+                text = await response.text()
+                assert response.status == 200, text
+            used.append(1000 * (server.cpu_seconds() - before))
+            assert f"of {STEPS:,}" in text
+            length = len(text)
+    return PageCost(used[0], statistics.median(used[1:]), length / 1000)
+
+
+def _measure_copy() -> float:
+    with scratch("viewer-copy") as folder:
+        make_run(folder, COPIED)
+        environment = {**os.environ, "HOLDFAST_CACHE": os.path.join(folder, "cache")}
+        command = [sys.executable, "-m", "holdfast", "view", "r", "--bundle", "copy"]
+        return measure(command, folder, environment).cpu_seconds
+
+
+def _report_others(transcript: PageCost, copy_seconds: float) -> list[Verdict]:
+    rows = [
+        [f"a sample with {STEPS:,} steps, opened first: CPU ms", f"{transcript.first_ms:.0f}", "1000"],
+        [f"a sample with {STEPS:,} steps, its last window: CPU ms", f"{transcript.ms:.0f}", "1000"],
+        [f"a static copy of {COPIED:,} samples: CPU s", f"{copy_seconds:.1f}", "30"],
+    ]
+    print_table("Transcript and static copy", ["what", "measured", "target"], rows)
+    most = max(transcript.first_ms, transcript.ms)
+    return [
+        at_most(f"viewer: a sample with {STEPS:,} steps, CPU ms", most, 1000),
+        at_most(f"viewer: a static copy of {COPIED:,} samples, CPU s", copy_seconds, 30),
+    ]
 
 
 async def _wait_for_list(session: aiohttp.ClientSession) -> None:

@@ -30,6 +30,8 @@ SHOTS: tuple[tuple[str, str, Literal["light", "dark"], int, int], ...] = (
     ("viewer-samples", "/runs/{experiment}/{run}/samples", "light", 1200, 700),
     ("viewer-sample", "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}", "dark", 1200, 760),
     ("viewer-compare", "/runs/{experiment}/{run}/compare", "light", 1200, 760),
+    ("viewer-narrow", "/runs/{experiment}/{run}", "light", 360, 720),
+    ("viewer-dark", "/runs/{experiment}/{run}", "dark", 1200, 760),
 )
 """Name, page, theme, width and height."""
 

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from holdfast.runs.selection import RunFilter, list_runs, select_runs
     from holdfast.runs.shard_scorer import rescan_anomalies, score
     from holdfast.runs.shards.layout import shard_location
+    from holdfast.runs.shards.origins import Origin, find_origins, read_session
     from holdfast.runs.store.lookup import (
         RunLocation,
         default_store,
@@ -126,6 +127,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "selection": "RunFilter list_runs select_runs",
             "shard_scorer": "rescan_anomalies score",
             "shards.layout": "shard_location",
+            "shards.origins": "Origin find_origins read_session",
             "store.lookup": (
                 "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
             ),
@@ -155,6 +157,7 @@ __all__ = [
     "Merged",
     "MirrorProgress",
     "Observe",
+    "Origin",
     "Overrides",
     "Placement",
     "PlacementOptions",
@@ -206,6 +209,7 @@ __all__ = [
     "find_author",
     "find_in_mirror",
     "find_modules_beside",
+    "find_origins",
     "find_run",
     "find_supervisor",
     "finish_removals",
@@ -233,6 +237,7 @@ __all__ = [
     "open_run",
     "play",
     "read_policies",
+    "read_session",
     "read_story",
     "recover",
     "references_of",

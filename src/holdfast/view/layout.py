@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
 from holdfast.report import status_text, status_tone
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
@@ -132,7 +134,7 @@ def durability_line(found: Durability) -> Markup:
 
 
 def _travel(ref: RunRef, part: str, links: Links) -> Markup:
-    now = RunRef(ref.experiment, ref.run_id, ref.uid)
+    now = msgspec.structs.replace(ref, at=None)
     return h(
         "p",
         f"This is the run as it was after record {ref.at:,}. ",

@@ -37,7 +37,7 @@ class Links:
     def run(self, ref: RunRef, part: str = "", **query: str) -> str:
         """A page of a run; `part` is the last piece of its path, such as `samples`."""
         above = f"/runs/{_quoted(ref.experiment)}/{_quoted(ref.run_id)}"
-        return f"{above}{f'/{part}' if part else ''}{_query({**_of(ref), **query})}"
+        return f"{above}{f'/{part}' if part else ''}{_query({**ref.query, **query})}"
 
     def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
         """A sample, at one of its steps (a record number)."""
@@ -76,12 +76,8 @@ class Links:
         return f"/static/{name}"
 
 
-def _of(ref: RunRef) -> dict[str, str]:
-    uid = {"uid": ref.uid} if ref.uid else {}
-    return uid if ref.at is None else {**uid, "at": str(ref.at)}
-
-
 _DOTS = ("", ".", "..")
+_DIGITS_MAX = 15
 
 
 def _quoted(text: str) -> str:
@@ -104,20 +100,22 @@ def _query(query: Mapping[str, str | Sequence[str]]) -> str:
 
 
 def run_name(ref: RunRef) -> str:
-    """A run in one value of a query: `experiment/id`, then its uid and the record to show it at, if these are given."""
+    """A run in one value of a query: `experiment/id`, then its uid, the record to show it at, and the number of its
+    store, as far as these are given.
+    """
     parts = [f"{_quoted(ref.experiment)}/{_quoted(ref.run_id)}"]
-    if ref.uid or ref.at is not None:
-        parts.append(ref.uid)
-    if ref.at is not None:
-        parts.append(str(ref.at))
-    return ":".join(parts)
+    parts += [ref.query.get(name, "") for name in ("uid", "at", "store")]
+    return ":".join(parts).rstrip(":")
 
 
 def parse_run_name(text: str) -> RunRef:
     """The reverse of `run_name`. NotFoundError if the text is none."""
-    names, _, rest = text.partition(":")
-    uid, _, at = rest.partition(":")
+    names, uid, at, store, *more = [*text.split(":"), "", "", ""]
     experiment, _, run_id = names.partition("/")
-    if not experiment or not run_id or (at and not (at.isascii() and at.isdigit() and len(at) < 16)):
+    numbers = at + store
+    if not experiment or not run_id or any(more) or (numbers and not (numbers.isascii() and numbers.isdigit())):
         raise NotFoundError(f"{text[:200]!r} does not name a run: write experiment/id")
-    return RunRef(path_part(unquote(experiment)), path_part(unquote(run_id)), uid, int(at) if at else None)
+    if max(len(at), len(store)) > _DIGITS_MAX:
+        raise NotFoundError(f"{text[:200]!r} does not name a run: a number is too long")
+    found = RunRef(path_part(unquote(experiment)), path_part(unquote(run_id)), uid)
+    return msgspec.structs.replace(found, at=int(at) if at else None, store=int(store or 0))

@@ -1,17 +1,21 @@
 """What a page is: a function that loads its data, and one that shows it. The data alone is its JSON twin."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.records import Key
+from holdfast.spec import nearest
 from holdfast.view.computations import Computations, Found, Job, open_result, run_job
 from holdfast.view.links import Links, path_part
 from holdfast.view.markup import Markup
 from holdfast.view.sources import NotFoundError, RunRef, RunStatus, Sources
 
 _DIGITS_MAX = 15
+_PARAMS = ("token",)
+_RUN_PARAMS = ("uid", "at", "store")
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -22,6 +26,10 @@ class PageRequest(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     lists: Mapping[str, Sequence[str]] = {}
     """All values of a name that the query has several times."""
+    is_data: bool = False
+    """Whether the data alone is wanted. A page leaves out conditions that make no sense together, because its own form
+    can send them; data never differs from what was requested.
+    """
     computations: Computations | None = None
     """Of the server. Without them, as for a static copy, everything is computed at once."""
 
@@ -29,7 +37,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     def run(self) -> RunRef:
         """The run that the address names."""
         names = path_part(self.path["experiment"]), path_part(self.path["run"])
-        return RunRef(*names, self.query.get("uid", ""), self.number("at"))
+        return RunRef(*names, self.query.get("uid", ""), self.number("at"), self.number("store") or 0)
 
     @property
     def key(self) -> str:
@@ -51,12 +59,12 @@ class PageRequest(msgspec.Struct, frozen=True):
 
 
 def parse_number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number of a query; None if it is not given. NotFoundError if it is no number."""
+    """A whole number of a query; None if it is not given. UsageError if it is no number."""
     text = query.get(name, "")
     if not text:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
-        raise NotFoundError(f"{name}: {text[:40]!r} is not a whole number")
+        raise UsageError(f"{name}: {text[:40]!r} is not a whole number")
     return int(text)
 
 
@@ -82,6 +90,15 @@ class Page(msgspec.Struct, frozen=True):
     path: str
     load: Callable[[PageRequest], Any]
     render: Callable[[Any, Links], Body]
+    params: tuple[str, ...] = ()
+    """Names in the query, besides those of the run. One that ends with a dot is the beginning of any name."""
+
+    def require_known(self, query: Iterable[str]) -> None:
+        """UsageError for a name that the page does not know: a misspelt filter would select everything."""
+        known = {*_PARAMS, *(_RUN_PARAMS if "{run}" in self.path else ()), *self.params}
+        for name in query:
+            if name not in known and f"{name.partition('.')[0]}." not in known:
+                raise UsageError(f"{name[:40]!r} is no parameter of this page{nearest(name, known - {*_PARAMS})}")
 
 
 class FileReply(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ to a run's folder.
 """
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Position, Reader, is_url
 from holdfast.report import KeyRecords
 from holdfast.runs import Run, RunLocation, RunSummary, list_runs
-from holdfast.runs.mirror.remote import find_to_read, list_mirror
+from holdfast.runs.mirror.remote import find_to_read, list_mirror, read_mirrored_uid
 from holdfast.runs.store.damage import DamageReport
 from holdfast.runs.store.lookup import find_run, runs_in
 from holdfast.state import Index, Standing, stamp_of, standing_of
@@ -41,13 +42,20 @@ class NotFoundError(UsageError):
 
 class RunRef(msgspec.Struct, frozen=True):
     """How addresses name a run. `uid`: only where several open stores have a run of this name. `at`: show the run as
-    it was after this record.
+    it was after this record. `store`: the number of its store, only where the uid does not tell runs apart.
     """
 
     experiment: str
     run_id: str
     uid: str = ""
     at: int | None = None
+    store: int = 0
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What the query of an address says of the run."""
+        found = {"uid": self.uid, "at": "" if self.at is None else str(self.at), "store": str(self.store or "")}
+        return {name: value for name, value in found.items() if value}
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -98,8 +106,8 @@ class ViewedRun(Run):
         self.standing = Standing(held=False)
         self.outline: KeyOutline | None = None
         """Of the sample with many steps that was looked at last: reading it again would cost the most."""
-        self.only_until = 0.0
-        """Until when no other run is looked for under its name."""
+        self.located = dict[RunRef, float]()
+        """References that lead to it, each with the time until which no other run is looked for under it."""
         self._stamp = ""
         self._fetched = time.monotonic()
 
@@ -188,6 +196,12 @@ class ListedRun(msgspec.Struct, frozen=True):
     summary: RunSummary
     uid: str = ""
     """Only where another source has a run of the same name."""
+    store: int = 0
+    """The number of its source, only where another one has a run of the same name and uid: a copy."""
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(self.summary.experiment, self.summary.run_id, self.uid, store=self.store)
 
 
 class Sources:
@@ -227,38 +241,38 @@ class Sources:
 
     def list(self) -> list[ListedRun]:
         """Every run, the newest first. A store that cannot be read appears as one line that says so."""
-        found = [each for store in self._stores for each in self._list_store(store)]
-        found += [ListedRun(place.store, self._summary(place)) for place in self._places]
-        names = Counter((each.summary.experiment, each.summary.run_id) for each in found)
-        listed = [
-            msgspec.structs.replace(each, uid=_uid_of(each.summary.folder))
-            if names[each.summary.experiment, each.summary.run_id] > 1
-            else each
-            for each in found
-        ]
+        found = [each for store in enumerate(self._stores, 1) for each in self._list_store(*store)]
+        for number, place in enumerate(self._places, len(self._stores) + 1):
+            found.append(ListedRun(place.store, self._summary(place, number), store=number))
+        names = Counter(ref_names(each.ref) for each in found)
+        listed = []
+        for each in found:
+            is_alone = names[ref_names(each.ref)] == 1
+            listed.append(msgspec.structs.replace(each, uid="" if is_alone else _uid_of(each.summary.folder)))
+        uids = Counter((ref_names(each.ref), each.uid) for each in listed)
+        for number, each in enumerate(listed):
+            is_copy = uids[ref_names(each.ref), each.uid] > 1 or (names[ref_names(each.ref)] > 1 and not each.uid)
+            listed[number] = msgspec.structs.replace(each, store=each.store if is_copy else 0)
         return sorted(listed, key=lambda each: each.summary.created or each.summary.updated, reverse=True)
 
     def list_parents(self) -> Sequence[tuple[RunRef, Mapping[str, str] | None]]:
         """Every run with the one that it was forked from. May be half a minute old: live pages ask for it often."""
         at, found = self._parents
         if not found or time.monotonic() - at > _PARENTS_SECONDS:
-            found = tuple(
-                (RunRef(each.summary.experiment, each.summary.run_id, each.uid), each.summary.parent)
-                for each in self.list()
-            )
+            found = tuple((each.ref, each.summary.parent) for each in self.list())
             self._parents = (time.monotonic(), found)
         return found
 
-    def _list_store(self, store: str) -> Iterator[ListedRun]:
+    def _list_store(self, number: int, store: str) -> Iterator[ListedRun]:
         try:
             found = [each.summary for each in list_mirror(store)] if is_url(store) else list(list_runs(store))
         except (HoldfastError, OSError) as error:
             found = [RunSummary("", "", "unreadable", str(error), folder=store)]
-        return (ListedRun(store, each) for each in found)
+        return (ListedRun(store, each, store=number) for each in found)
 
-    def _summary(self, place: RunLocation) -> RunSummary:
+    def _summary(self, place: RunLocation, number: int) -> RunSummary:
         try:
-            with self.open(RunRef(place.experiment, place.run_id, _uid_of(place.folder))) as run:
+            with self.open(RunRef(place.experiment, place.run_id, store=number)) as run:
                 return run.summary()
         except (HoldfastError, OSError) as error:
             return RunSummary(place.run_id, place.experiment, "unreadable", str(error), folder=place.folder)
@@ -321,7 +335,8 @@ class Sources:
             run = self._find_kept(ref)
             if run is None:
                 run = self._keep(self._locate(ref), ref.at, found)
-                run.only_until = 0.0 if ref.uid else time.monotonic() + _LOCATED_SECONDS
+                is_unique = ref.uid or ref.store
+                run.located[ref] = math.inf if is_unique else time.monotonic() + _LOCATED_SECONDS
             found[run.place.home, run.at] = run
             every.append(run)
         return every
@@ -330,9 +345,9 @@ class Sources:
         """The run, if it is open already and there can be no other of its name."""
         with self._lock:
             for name, run in self._open.items():
-                is_only = len(self.names) == 1 or time.monotonic() < run.only_until
-                is_named = ref.uid == run.uid or (not ref.uid and is_only)
-                if (run.place.experiment, run.place.run_id) == ref_names(ref) and run.at == ref.at and is_named:
+                is_only = len(self.names) == 1 or time.monotonic() < run.located.get(ref, 0.0)
+                is_named = (run.place.experiment, run.place.run_id) == ref_names(ref) and ref.uid in ("", run.uid)
+                if is_named and is_only and run.at == ref.at and ref.store <= len(self.names):
                     if not os.path.isdir(run.place.journal):
                         return None
                     self._open.move_to_end(name)
@@ -365,13 +380,16 @@ class Sources:
 
     def _locate(self, ref: RunRef) -> RunLocation:
         found, problems = list[RunLocation](), list[Exception]()
-        for store in self._stores:
+        for number, store in enumerate(self._stores, 1):
+            if ref.store not in (0, number):
+                continue
             try:
                 found += [find_to_read(store, "/".join(ref_names(ref)))] if is_url(store) else runs_in(store)
             except (HoldfastError, OSError) as error:  # the runs of the other stores can still be shown
                 if not (is_url(store) and isinstance(error, UsageError)):  # then the mirror has no such run
                     problems.append(error)
-        found += [each for each in self._places if os.path.isdir(each.journal)]
+        for number, place in enumerate(self._places, len(self._stores) + 1):
+            found += [place] if ref.store in (0, number) and os.path.isdir(place.journal) else []
         found = [each for each in found if (each.experiment, each.run_id) == ref_names(ref)]
         if ref.uid:
             found = [each for each in found if _uid_of(each.folder) == ref.uid]
@@ -389,7 +407,8 @@ def ref_names(ref: RunRef) -> tuple[str, str]:
 
 
 def _uid_of(folder: str) -> str:
+    """The uid of the run in a folder or at a URL; empty if it cannot be read."""
     try:
-        return Reader(os.path.join(folder, "journal")).uid if not is_url(folder) else ""
+        return read_mirrored_uid(folder) if is_url(folder) else Reader(os.path.join(folder, "journal")).uid
     except (HoldfastError, OSError):
         return ""

@@ -87,8 +87,8 @@ def travel_form(ref: RunRef, stops: Iterable[Stop], links: Links, part: str = ""
     """Choose a record or a moment."""
     if links.is_static:
         return None
-    here = RunRef(ref.experiment, ref.run_id, ref.uid)
-    hidden = h("input", type="hidden", name="uid", value=ref.uid) if ref.uid else None
+    here = msgspec.structs.replace(ref, at=None)
+    hidden = [h("input", type="hidden", name=name, value=value) for name, value in here.query.items()]
     number = h(
         "input", type="number", name="at", min="1", value="" if ref.at is None else str(ref.at), aria_label="Record"
     )
@@ -96,7 +96,7 @@ def travel_form(ref: RunRef, stops: Iterable[Stop], links: Links, part: str = ""
     address = links.run(here, part).partition("?")[0]
     items: list[Child] = []
     for stop in stops:
-        target = RunRef(ref.experiment, ref.run_id, ref.uid, stop.n)
+        target = msgspec.structs.replace(ref, at=stop.n)
         items.append(h("li", h("a", f"{stop.label} ({stop.n:,})", href=links.run(target, part))))
     return h(
         "details",

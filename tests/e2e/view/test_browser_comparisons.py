@@ -48,6 +48,17 @@ def page(browser: Any, viewer: Served) -> Iterator[Any]:
     context.close()
 
 
+def test_the_table_of_comparisons_fits_a_common_screen_and_shows_that_it_continues_on_a_narrow_one(page: Any) -> None:
+    page.goto(page.url.partition("?")[0] + "compare?run=sums/first&run=sums/second")
+    table = page.locator(".wide", has=page.locator("table.dense"))
+    table.wait_for()
+    sizes = table.evaluate("each => [each.scrollWidth, each.clientWidth, each.innerText]")
+    assert sizes[0] <= sizes[1], sizes
+    page.set_viewport_size({"width": 600, "height": 800})
+    assert table.evaluate("each => each.scrollWidth > each.clientWidth")
+    assert "local" in table.evaluate("each => getComputedStyle(each).backgroundAttachment"), "shadows at its ends"
+
+
 PAGES = (
     "/compare?run=sums/first&run=sums/second",
     "/runs/sums/first/compare",

@@ -213,7 +213,7 @@ def test_a_run_with_a_hostile_name_is_compared(viewer: Served) -> None:
     [
         ("/compare?run=sums/first&run=sums/nothing", 404, "there is no run"),
         ("/compare?run=nothing", 404, "does not name a run"),
-        ("/compare?run=sums/first&run=sums/second&row=x", 404, "not a whole number"),
+        ("/compare?run=sums/first&run=sums/second&row=x", 400, "not a whole number"),
         ("/runs/sums/first/compare?evaluation=none", 200, "has no evaluation"),
         (f"/runs/sums/first/compare?row=0&change=all&before={'%5B' * 2000}&after=1", 200, "Compare"),
     ],

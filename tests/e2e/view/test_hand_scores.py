@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -60,6 +62,16 @@ def check_recorded(folder: Path, viewer: Viewer) -> None:
     assert "1 earlier or replaced score" in page
     summary = call("show", RUN, "--json", "--store", folder / "runs", cwd=folder).json()
     assert summary["scores"][0]["mean"] == 0.0
+
+
+def test_the_list_and_the_evaluation_are_kept_when_a_score_is_saved(tmp_path: Path) -> None:
+    with viewing(make_run(tmp_path) / "runs", "--edit") as viewer:
+        (evaluation,) = {each["evaluation"] for each in shown(tmp_path)["scores"]}
+        kept = urlencode({"evaluation": evaluation, "list": "status=finished&sort=-seconds"})
+        page = viewer.get(f"{SAMPLE}?{kept}").text
+        assert f'action="{escape(f"{SAMPLE}/scores?{kept}")}"' in page
+        reply = viewer.post(f"{SAMPLE}/scores?{kept}", {**FORM, "form_token": form_token(viewer)})
+        assert (reply.status, reply.headers["Location"]) == (303, f"{SAMPLE}?{kept}#scores")
 
 
 def test_the_name_of_the_user_is_suggested(viewer: Viewer) -> None:

@@ -150,7 +150,7 @@ def test_what_was_not_paid_again_is_what_was_recorded_before(store: Path, viewer
 
 def test_a_fork_leads_to_its_parent_and_back(viewer: Served) -> None:
     found = viewer.json("/runs/sums/forked/lineage")
-    assert found["parent"] == {"experiment": "sums", "run_id": "killed", "uid": "", "at": None}
+    assert found["parent"] == {"experiment": "sums", "run_id": "killed", "uid": "", "at": None, "store": 0}
     assert found["lineage"]["taken_steps"] == 2 * SAMPLES
     assert found["lineage"]["lives"][0]["began"] == "forked"
     assert found["lineage"]["kills"] == 0
@@ -167,9 +167,9 @@ def test_an_extension_is_a_life_that_changed_a_result(viewer: Served) -> None:
     ]
 
 
-@pytest.mark.parametrize("number", ["0", "9", "x", "99999999999999999999"])
-def test_a_life_that_there_is_not_is_not_found(viewer: Served, number: str) -> None:
-    assert viewer.get(f"/runs/sums/killed/lineage?life={number}")[0] == 404
+@pytest.mark.parametrize(("number", "status"), [("0", 404), ("9", 404), ("x", 400), ("99999999999999999999", 400)])
+def test_a_life_that_there_is_not_is_not_found(viewer: Served, number: str, status: int) -> None:
+    assert viewer.get(f"/runs/sums/killed/lineage?life={number}")[0] == status
 
 
 @pytest.mark.parametrize("after", ["1.1.1.x", "999.1.0.aaaa", "<script>", "1.999.0.aa"])

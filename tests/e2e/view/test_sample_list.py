@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from tests.e2e.commands import call, finish, start
+from tests.e2e.view.served import links_in
 
 HOSTILE = "<script>alert(1)</script>"
 PATIENCE_SECONDS = 120.0
@@ -59,6 +60,12 @@ class Server:
         request.add_header("Authorization", f"Bearer {self._token}")
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as reply:
             return str(reply.read().decode())
+
+    def status(self, path: str, **query: Any) -> tuple[int, str]:
+        try:
+            return 200, self.get(path, **query)
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def samples(self, **query: Any) -> Any:
         return json.loads(self.get("/api/runs/e/r/samples", **query))
@@ -179,3 +186,58 @@ def test_a_server_that_is_killed_while_it_builds_leaves_a_list_that_the_next_one
     with served(tmp_path) as server:
         assert [line["key"] for line in server.all_samples(limit=1000)] == keys
     assert state_of(tmp_path) == before, "nothing is written to the run"
+
+
+def test_choosing_any_scorer_again_takes_the_conditions_on_scores_away(server: Server) -> None:
+    every = server.all_samples(limit=1000)
+    for name, value in (("score", "wrong"), ("score_min", "0.5"), ("score_max", "1"), ("label", "x")):
+        text = server.get("/runs/e/r/samples", scorer="", status="failed", limit=1000, **{name: value})
+        assert "Conditions on a score were left out" in text
+        shown = [line for line in every if line["status"] == "failed"]
+        assert f"{len(shown):,} match, {len(shown):,} on this page" in text
+        assert f"{name}={value}" not in text
+        assert f'name="{name}"' not in text or f'value="{value}" selected' not in text
+        status, reply = server.status("/api/runs/e/r/samples", scorer="", **{name: value})
+        assert (status, "scorer=NAME" in json.loads(reply)["error"]) == (400, True)
+
+
+def test_a_column_of_the_row_is_counted_and_a_misspelt_one_is_named(server: Server) -> None:
+    server.all_samples()
+    found = server.samples(row__level=3, limit=7)
+    assert (len(found["samples"]), found["total"], found["exact"]) == (7, 60, True)
+    assert server.samples(row__level=3, status="failed", limit=7)["total"] < 60
+    assert "60 match, 7 on this page" in server.get("/runs/e/r/samples", row__level=3, limit=7)
+    found = server.samples(row__levle=3)
+    assert (found["total"], found["notes"]) == (0, ["No row has a column 'levle'; did you mean 'level'?"])
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "says"),
+    [
+        ("/api/nope", {}, 404, "no such"),
+        ("/api", {}, 404, "no such"),
+        ("/api/runs/e/r/nope", {}, 404, "no such"),
+        ("/api/runs/e/nope", {}, 404, "no run"),
+        ("/api/runs/e/r/samples", {"limit": -1}, 400, "whole number"),
+        ("/api/runs/e/r/samples", {"limit": 0}, 400, "between 1 and 1,000"),
+        ("/api/runs/e/r/samples", {"limit": 99999}, 400, "between 1 and 1,000"),
+        ("/api/runs/e/r/samples", {"statsu": "failed"}, 400, "did you mean 'status'"),
+        ("/api/runs/e/r", {"page": 2}, 400, "page"),
+        ("/api/runs", {"sort": "costs"}, 400, "did you mean 'cost'"),
+    ],
+)
+def test_a_wrong_request_for_data_is_answered_with_an_error_as_data(
+    server: Server, path: str, query: dict[str, Any], status: int, says: str
+) -> None:
+    code, reply = server.status(path, **query)
+    assert (code, list(json.loads(reply))) == (status, ["error"])
+    assert says in json.loads(reply)["error"]
+
+
+def test_every_parameter_that_pages_send_is_known_to_their_data(server: Server) -> None:
+    for page in ("/", "/runs/e/r", "/runs/e/r/samples", "/runs/e/r/lineage", "/runs/e/r/errors", "/runs/e/r/compare"):
+        for address in links_in(server.get(page)):
+            path, _, query = address.partition("?")
+            if path.startswith("/runs/") and "/blobs/" not in path and not path.endswith((".json", "/line", "/text")):
+                given = {name: values[0] for name, values in parse_qs(query.partition("#")[0]).items()}
+                assert server.status(f"/api{path.partition('#')[0]}", **given)[0] == 200, address

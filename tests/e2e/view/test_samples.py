@@ -411,8 +411,13 @@ def test_nothing_of_a_sample_is_shown_without_the_token(stage: Stage, path: str)
 
 @pytest.mark.parametrize(
     "path",
-    ["t/m/nothing/1", "t/m/s0/3", "t/m/s0/x", "t/m/s0/99999999999999999999", "t/nobody/s0/1", "t/m/s0/1?step=x"],
+    ["t/m/nothing/1", "t/m/s0/3", "t/m/s0/x", "t/m/s0/99999999999999999999", "t/nobody/s0/1"],
 )
 def test_what_does_not_exist_is_not_found(stage: Stage, path: str) -> None:
     for lead in ("", "/api"):
         assert stage.viewer.get(f"{lead}/runs/agents/r/samples/{path}").status == 404
+
+
+def test_a_step_that_is_no_number_is_a_wrong_value(stage: Stage) -> None:
+    for lead in ("", "/api"):
+        assert stage.viewer.get(f"{lead}/runs/agents/r/samples/t/m/s0/1?step=x").status == 400

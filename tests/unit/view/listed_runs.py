@@ -149,7 +149,7 @@ class ListedRun:
 def page(sources: Sources, **query: Any) -> SampleList:
     """The data of the page. A `__` in a name is a dot."""
     given = {name.replace("__", "."): str(value) for name, value in query.items() if value not in (None, "")}
-    return samples.load(PageRequest(sources, {"experiment": "e", "run": "r"}, given))
+    return samples.load(PageRequest(sources, {"experiment": "e", "run": "r"}, given, is_data=True))
 
 
 def exported(sources: Sources) -> list[ExportLine]:

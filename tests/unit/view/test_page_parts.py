@@ -1,17 +1,20 @@
 """Parts of pages: counts, alignment, advice, and when the form for hand-set scores appears."""
 
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from holdfast.records import RunEnded, draft
 from holdfast.runs.compare.comparability import of_several
 from holdfast.view.layout import badge, table
 from holdfast.view.links import Editing, Links
 from holdfast.view.page import PageRequest
-from holdfast.view.pages import PAGES, history, lineage
+from holdfast.view.pages import PAGES, errors, history, lineage, runs, samples
 from holdfast.view.pages import run as overview
 from holdfast.view.pages.evaluations import without_option
 from holdfast.view.pages.history import HistoryBoard, HistoryPoint, HistoryRun, HistorySeries, HistoryView
@@ -55,6 +58,45 @@ def test_pages_do_not_advise_options() -> None:
     )
     (warning,) = of_several([run], "")
     assert without_option(warning) == "r: scores of the evaluation e2 (two), one of 2"
+
+
+def test_the_errors_page_says_first_what_stopped_the_run(run: ListedRun, sources: Sources) -> None:
+    run.append([run.finished(0, "a"), draft("run.failed", RunEnded(1, 0, run.count - 1, reason="the disk is full"))])
+    page = str(errors.render(errors.load(PageRequest(sources, NAMES, {})), Links()).content)
+    first = page[page.index("<p") : page.index("</p>")]
+    assert "The run is failed: the disk is full. " in first
+    assert f'<a href="/runs/e/r/samples?status=unfinished">{run.count - 1} samples unfinished</a>' in first
+
+
+def test_times_below_a_second_are_not_rounded_to_nothing(run: ListedRun, sources: Sources) -> None:
+    run.append([run.finished(o, "a", seconds=0.02) for o in range(run.count)])
+    page = str(overview.render(overview.load(PageRequest(sources, NAMES, {})), Links()).content)
+    assert page.count(">20 ms</a>") == len(MODELS)
+    assert "0.0 s" not in page
+
+
+def test_the_life_of_a_run_that_failed_is_not_green(run: ListedRun, sources: Sources) -> None:
+    run.append([run.resumed(), draft("run.failed", RunEnded(0, 0, run.count, reason="the disk is full"))])
+    page = str(lineage.render(lineage.load(PageRequest(sources, NAMES, {})), Links()).content)
+    assert 'class="life failed"' in page
+    assert 'class="life ended"' not in page
+
+
+def test_the_numbers_of_a_run_open_the_samples_behind_them(run: ListedRun, sources: Sources) -> None:
+    run.append([run.finished(o, "a") for o in range(run.count - 1)])
+    run.append([run.failed(run.count - 1, "server", "no answer")])
+    run.append([run.score(o, "right", o % 2 == 0, last=True) for o in range(run.count - 1)])
+    listed = str(runs.render(runs.load(PageRequest(sources, {}, {})), Links()).content)
+    page = str(overview.render(overview.load(PageRequest(sources, NAMES, {})), Links()).content)
+    given = {"status": "finished", "task": TASK, "model": MODELS[0], "scorer": "right"}
+    for address in (
+        Links().run(RunRef("e", "r"), "samples"),
+        Links().run(RunRef("e", "r"), "samples", status="failed"),
+        Links().run(RunRef("e", "r"), "samples", **given),
+    ):
+        assert f'href="{escape(address)}"' in listed
+        samples.load(PageRequest(sources, NAMES, dict(parse_qsl(urlsplit(address).query)), is_data=True))
+    assert '<a href="/runs/e/r/samples?sort=-tokens">' in page
 
 
 def test_the_overview_counts_samples_and_repeats_as_the_report_does(run: ListedRun, sources: Sources) -> None:

@@ -39,6 +39,14 @@ def sources(run: ListedRun) -> Iterator[Sources]:
     opened.close()
 
 
+def test_samples_are_sorted_by_the_kind_of_their_error(sources: Sources) -> None:
+    kinds = [line.kind for line in read_all(sources, 7, sort="-kind")]
+    assert len(kinds) == ALL
+    runs = [kind for at, kind in enumerate(kinds) if not at or kinds[at - 1] != kind]
+    assert sorted(runs) == ["", "server", "timeout"], "samples of the same kind are beside each other"
+    assert runs[-1] == "", "samples without an error come last"
+
+
 # Other evaluations.
 
 

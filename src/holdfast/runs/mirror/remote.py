@@ -85,6 +85,11 @@ def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunLocation]:
     return every[pick(places, name, store).url]
 
 
+def read_mirrored_uid(url: str) -> str:
+    """The uid of the run at a URL; empty if its records cannot be read."""
+    return uid_of(MirrorSource(open_objects(url)))
+
+
 def fetch_journal(url: str) -> RunLocation:
     """A copy with an up-to-date journal, to count records; plan and data are not fetched."""
     return fetch(*find_in_mirror("", url), files=is_copy_of_records)

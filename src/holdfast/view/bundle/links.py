@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from holdfast.records import parse_key
 from holdfast.view.links import Links
 from holdfast.view.sources import RunRef
@@ -98,7 +100,7 @@ class BundleLinks(Links):
 
 
 def _now(ref: RunRef) -> RunRef:
-    return ref if ref.at is None else RunRef(ref.experiment, ref.run_id, ref.uid)
+    return msgspec.structs.replace(ref, at=None)
 
 
 def _fragment(query: Mapping[str, str]) -> str:

@@ -112,7 +112,7 @@ class _Writer:
     def write(self, listed: Sequence[ListedRun]) -> list[BundledRun]:
         for each in _STATIC.iterdir():
             self._made.write(f"files/{each.name}", each.read_bytes())
-        refs = [RunRef(each.summary.experiment, each.summary.run_id, each.uid) for each in listed]
+        refs = [each.ref for each in listed]
         readable = [ref for ref, each in zip(refs, listed, strict=True) if each.summary.status != "unreadable"]
         for ref in readable if self._evaluation else ():
             with self._sources.open(ref) as run:
@@ -133,7 +133,7 @@ class _Writer:
         return runs
 
     def _query(self, ref: RunRef) -> dict[str, str]:
-        return {"uid": ref.uid, "evaluation": self._evaluation}
+        return {**ref.query, "evaluation": self._evaluation}
 
     def _links(self, base: str) -> BundleLinks:
         return BundleLinks(base, self._runs, self._parts, self._copy_blob)
@@ -244,7 +244,7 @@ class _Writer:
             self._blobs[ref, digest] = None
             names = {**_run_names(ref), "digest": digest}
             with contextlib.suppress(HoldfastError):
-                found = load_blob(PageRequest(self._sources, names, {"uid": ref.uid} if ref.uid else {}))
+                found = load_blob(PageRequest(self._sources, names, ref.query))
                 content = found.content if isinstance(found.content, bytes) else b"".join(found.content)
                 suffix = found.type.partition("/")[2] if found.type.startswith("image/") else "bin"
                 path = f"{self._runs[ref].folder}/blobs/{digest}.{suffix}"

@@ -205,7 +205,7 @@ def _table(found: CompareView, links: Links) -> Markup:
         rows.append(
             h("tr", [h("td", value, class_="number" if at >= _NAMES else None) for at, value in enumerate(values)])
         )
-    return table(_COLUMNS, rows, numbers=frozenset(_COLUMNS[_NAMES:]))
+    return table(_COLUMNS, rows, numbers=frozenset(_COLUMNS[_NAMES:]), class_="dense")
 
 
 def _count(count: int, address: str) -> Child:
@@ -305,9 +305,8 @@ def _list_filters(found: CompareView, listed: ChangeList, links: Links) -> Marku
         return None
     refs = [each.ref for each in found.runs]
     hidden = [h("input", type="hidden", name="run", value=run_name(ref)) for ref in refs] if len(refs) > 1 else []
-    for name, value in (("uid", refs[0].uid), ("at", str(refs[0].at or "")), ("evaluation", found.evaluation)):
-        if value and (len(refs) == 1 or name == "evaluation"):
-            hidden.append(h("input", type="hidden", name=name, value=value))
+    kept = {**(refs[0].query if len(refs) == 1 else {}), "evaluation": found.evaluation}
+    hidden += [h("input", type="hidden", name=name, value=value) for name, value in kept.items() if value]
     rows = [
         h("option", _label(each), value=str(number), selected=number == listed.row)
         for number, each in enumerate(found.result.comparisons)

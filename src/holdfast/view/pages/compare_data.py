@@ -162,13 +162,9 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
 
 def _others(sources: Sources, refs: Sequence[RunRef]) -> list[RunRef]:
     """Other runs that have begun: of the same experiment first, the newest first."""
-    names = {(ref.experiment, ref.run_id, ref.uid) for ref in refs}
-    found = [
-        RunRef(each.summary.experiment, each.summary.run_id, each.uid)
-        for each in sources.list()
-        if each.summary.run_id and each.summary.planned
-    ]
-    found = [ref for ref in found if (ref.experiment, ref.run_id, ref.uid) not in names]
+    chosen = {msgspec.structs.replace(ref, at=None) for ref in refs}
+    found = [each.ref for each in sources.list() if each.summary.run_id and each.summary.planned]
+    found = [ref for ref in found if ref not in chosen]
     own = refs[0].experiment if refs else ""
     return sorted(found, key=lambda ref: ref.experiment != own)[:_OTHERS_MAX]
 

@@ -19,8 +19,10 @@ from holdfast.report import (
     Question,
     QuestionReader,
     RunReport,
+    counted,
     readable_input,
     shortened,
+    status_text,
     without_scorer_name,
 )
 from holdfast.score import KINDS
@@ -41,6 +43,7 @@ _QUESTION_MAX = 300
 _SEARCHED_MAX = 100_000
 """Samples of a plan that is searched for the questions of examples."""
 _LINES_MAX = 25
+_PROBLEMS = ("failed", "interrupted", "cancelled", "stalled")
 _MARKS = {
     "filtered": "the provider filtered the answer",
     "empty": "the answer is empty",
@@ -95,6 +98,8 @@ class ErrorList(msgspec.Struct, frozen=True):
     status: RunStatus
     durability: Durability
     live: bool
+    left: int = 0
+    """Samples that are neither finished nor failed."""
     evaluation: str = ""
     """The id of the evaluation whose scorers are shown."""
     evaluations: dict[str, str] = {}
@@ -126,6 +131,7 @@ def load(request: PageRequest) -> ErrorList:
             run.shown_status(),
             run.durability(),
             run.is_live,
+            run.index.unfinished,
             report.evaluation,
             evaluation_labels(run),
             other,
@@ -312,7 +318,7 @@ def render(found: ErrorList, links: Links) -> Body:
             found.evaluations, found.evaluation, lambda each: links.run(found.ref, "errors", evaluation=each)
         ),
         [h("p", sentence, class_="problem", role="alert") for sentence in found.damage],
-        h("section", _overview(found), id="overview", data_live=True),
+        h("section", _stop(found, links), _overview(found), id="overview", data_live=True),
         h("div", groups, id="groups", data_live=True),  # one region: groups come and go while the run is live
     ]
     return Body(
@@ -324,6 +330,17 @@ def render(found: ErrorList, links: Links) -> Body:
         found.durability,
         is_live=found.live and found.ref.at is None,
     )
+
+
+def _stop(found: ErrorList, links: Links) -> Iterator[Child]:
+    """The status of the run, what stopped it, and what is left to do."""
+    status = found.status
+    text = status_text(status.status, status.failed, status.planned)
+    is_problem = status.status in _PROBLEMS
+    reason = f"The run is {text}{f': {status.reason}' if status.reason else ''}. "
+    address = links.run(found.ref, "samples", status="unfinished", evaluation=found.other)
+    left = h("a", f"{counted(found.left, 'sample')} unfinished", href=address) if found.left else None
+    yield h("p", reason, left, class_="problem" if is_problem else None)
 
 
 def _overview(found: ErrorList) -> Iterator[Child]:

@@ -91,7 +91,7 @@ def load(request: PageRequest) -> HistoryView:
 def _run(each: ListedRun) -> HistoryRun:
     summary = each.summary
     return HistoryRun(
-        RunRef(summary.experiment, summary.run_id, each.uid),
+        each.ref,
         summary.status,
         summary.created,
         summary.description,

@@ -67,7 +67,7 @@ def load(request: PageRequest) -> LeaderboardView:
         newest = every[0].summary.experiment if every else ""
         experiment = named[0].experiment if named else newest
     own = [each for each in every if each.summary.experiment == experiment]
-    chosen = named or [_ref(each) for each in own if _is_rankable(each)][:_DEFAULT_RUNS]
+    chosen = named or [each.ref for each in own if _is_rankable(each)][:_DEFAULT_RUNS]
     view = LeaderboardView(
         experiment,
         sorted({each.summary.experiment for each in every}),
@@ -105,17 +105,13 @@ def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
     )
 
 
-def _ref(each: ListedRun) -> RunRef:
-    return RunRef(each.summary.experiment, each.summary.run_id, each.uid)
-
-
 def _is_rankable(each: ListedRun) -> bool:
     return bool(each.summary.finished and each.summary.scores and not each.summary.damage)
 
 
 def _candidate(each: ListedRun, chosen: Sequence[RunRef]) -> Candidate:
-    ref = _ref(each)
-    is_chosen = any((one.experiment, one.run_id, one.uid) == (ref.experiment, ref.run_id, ref.uid) for one in chosen)
+    ref = each.ref
+    is_chosen = any(msgspec.structs.replace(one, at=None) == ref for one in chosen)
     found = each.summary
     return Candidate(ref, found.status, found.created, found.finished, is_chosen, found.failed, found.planned)
 

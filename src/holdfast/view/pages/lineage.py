@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
 from holdfast.journal import Cursor, Damage, Reader
-from holdfast.records import Change, FactDecoder, Spent
+from holdfast.records import Change, FactDecoder, Line, Spent
 from holdfast.report import (
     LifeReport,
     LineageReport,
@@ -18,6 +19,7 @@ from holdfast.report import (
     lineage_sentences,
     tokens,
 )
+from holdfast.runs import read_session
 from holdfast.state import Life
 from holdfast.view.charts import Span, figure, life_chart
 from holdfast.view.layout import badge, table
@@ -31,6 +33,8 @@ _SAMPLES = 50
 _SCANNED_MAX = 50_000
 """Records that are read for one page of samples."""
 _TEXT_MAX = 300
+_DIGITS_MAX = 15
+_TONES = frozenset({"scored", "killed", "running", "failed", "interrupted", "cancelled"})
 _KILLED = ("killed", "taken over")
 
 
@@ -45,7 +49,7 @@ _ended = FactDecoder(_Ended)
 
 
 class LifeSample(msgspec.Struct, frozen=True):
-    """A sample that ended in a life."""
+    """A sample that ended in a life. `n`: of its record; in a sharded run, in the journal of its shard."""
 
     key: str
     status: str
@@ -108,6 +112,8 @@ def _relatives(sources: Sources, ref: RunRef, uid: str, report: LineageReport) -
 
 def _samples(run: ViewedRun, number: int, after: str) -> LifeSamples:
     """One page of the samples that a process ended, read from the journal from its first record on."""
+    if run.place.root:
+        return _samples_of_shard(run, number, after)
     lives = run.index.lives
     if not 1 <= number <= len(lives):
         raise NotFoundError(f"life: there is no process {number}; the run has {len(lives)}")
@@ -127,13 +133,27 @@ def _samples(run: ViewedRun, number: int, after: str) -> LifeSamples:
                 return LifeSamples(number, found, format_cursor(behind))
             scanned, behind = scanned + 1, Cursor(each.segment, each.end, each.line.n, each.line.x)
             if each.line.t in ("sample.finished", "sample.failed"):
-                ended = _ended.decode(each.line)
-                status = "finished" if each.line.t == "sample.finished" else "failed"
-                seconds, replayed = ended.spent.seconds, ended.spent.replayed
-                found.append(
-                    LifeSample(str(each.line.k), status, each.line.at, each.line.n, ended.attempt, seconds, replayed)
-                )
+                found.append(_sample(each.line))
     return LifeSamples(number, found, None)
+
+
+def _samples_of_shard(run: ViewedRun, number: int, after: str) -> LifeSamples:
+    """As above, for a process that worked on a shard. `after`: how many samples the pages before have."""
+    lives = run.lineage().lives
+    if not 1 <= number <= len(lives):
+        raise NotFoundError(f"life: there is no process {number}; the run has {len(lives)}")
+    shard = lives[number - 1].shard
+    session = sum(each.shard == shard for each in lives[: number - 1])
+    first = int(after) if after.isascii() and after.isdigit() and len(after) < _DIGITS_MAX else 0
+    ended = islice(read_session(run.place, shard, session), first, first + _SAMPLES + 1)
+    found = [_sample(line) for line in ended]
+    return LifeSamples(number, found[:_SAMPLES], str(first + _SAMPLES) if len(found) > _SAMPLES else None)
+
+
+def _sample(line: Line) -> LifeSample:
+    ended = _ended.decode(line)
+    status = "finished" if line.t == "sample.finished" else "failed"
+    return LifeSample(str(line.k), status, line.at, line.n, ended.attempt, ended.spent.seconds, ended.spent.replayed)
 
 
 def render(found: LineageView, links: Links) -> Body:
@@ -182,8 +202,8 @@ def _spans(lives: Sequence[LifeReport]) -> list[Span]:
     for life in lives:
         began, ended = _time(life.at) - start, _time(life.ended_at) - start
         is_killed = life.ended in _KILLED
-        tone = "scored" if life.began == "scored" else "killed" if is_killed else "ended"
-        tone = "running" if life.ended == "running" else tone
+        tone = "scored" if life.began == "scored" else "killed" if is_killed else life.ended
+        tone = tone if tone in _TONES else "ended"
         hint = f"process {life.number}, {life.began}: {life.ended or 'no end recorded'}, {duration(ended - began)}"
         name = f"{life.number} {life.began}" + (f" {life.shard}" if life.shard else "")
         found.append(Span(name, began, max(ended, began), tone, hint, is_killed))
@@ -214,6 +234,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
     at_start = msgspec.structs.replace(ref, at=life.first_n)
     at_end = msgspec.structs.replace(ref, at=life.last_n)
     samples = links.run(ref, "lineage", life=str(life.number)) + "#samples"
+    is_listed = life.began != "scored" and (life.first_n or (life.shard and ref.at is None))
     where = [
         f"shard {life.shard}" if life.shard else "",
         life.host,
@@ -234,7 +255,7 @@ def _row(life: LifeReport, ref: RunRef, links: Links) -> Markup:
         h("div", life.reason, class_="quiet text") if life.reason else None,
     ]
     finished = [
-        h("a", f"{life.finished:,}", href=samples) if life.began != "scored" and life.first_n else f"{life.finished:,}",
+        h("a", f"{life.finished:,}", href=samples) if is_listed else f"{life.finished:,}",
         h("div", f"{life.finished_in_all:,} in {'the shard' if life.shard else 'all'}", class_="quiet"),
         h("div", f"{life.failed_in_all:,} failed", class_="quiet") if life.failed_in_all else None,
     ]

@@ -9,6 +9,7 @@ from holdfast.report import (
     CellReport,
     RunReport,
     ScorerReport,
+    brief,
     count_of,
     counted,
     format_interval,
@@ -172,14 +173,19 @@ def _facts(found: RunView, links: Links) -> Markup:
         ),
         ("rate", _rate_text(found.rate)),
         ("time left", duration(found.seconds_left) if found.seconds_left else "") if found.live else ("", ""),
-        ("tokens", tokens(summary.usage)),
-        ("cost", cost_text(summary.cost)),
+        ("tokens", _sorted_by("-tokens", tokens(summary.usage), found, links)),
+        ("cost", _sorted_by("-cost", cost_text(summary.cost), found, links)),
         ("tags", [h("span", tag, class_="tag") for tag in summary.tags]),
         ("processes", h("a", _processes(found), href=links.run(found.ref, "lineage")) if found.processes else ""),
         ("shards", h("a", count_shards(summary.shards), href="#shards") if summary.shards else ""),
         ("folder", h("code", summary.folder)),
     ]
     return facts([(name, value) for name, value in pairs if name and value not in ("", [])])
+
+
+def _sorted_by(sort: str, text: str, found: RunView, links: Links) -> Child:
+    """A sum over all samples, as a link to them, those that add most first."""
+    return h("a", text, href=links.run(found.ref, "samples", sort=sort)) if text else ""
 
 
 def _status_text(summary: RunSummary) -> str:
@@ -279,7 +285,7 @@ def _cell_rows(cell: CellReport, found: RunView, links: Links) -> Iterator[Marku
             link(f"{cell.failed:,}" if cell.failed else "", status="failed"),
             link(f"{cell.unfinished:,}" if cell.unfinished else "", status="unfinished"),
         ]
-        latency = duration(cell.seconds / cell.finished) if cell.finished else ""
+        latency = brief(cell.seconds / cell.finished) if cell.finished else ""
         values: list[Child] = [
             cell.task,
             cell.model,

@@ -1,18 +1,20 @@
 """The list of runs of all open stores: status, progress, scores, cost, tags."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.report.tables import duration
 from holdfast.report.text import dollars, format_number
+from holdfast.spec import nearest
 from holdfast.view.layout import badge, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
-from holdfast.view.sources import ListedRun, RunRef
+from holdfast.view.sources import ListedRun
 
 _SORTS = {
     "newest": lambda each: each.summary.created or each.summary.updated,
@@ -21,6 +23,7 @@ _SORTS = {
     "failed": lambda each: each.summary.failed,
     "samples": lambda each: each.summary.planned,
 }
+FILTERS = ("q", "status", "experiment", "tag", "sort")
 _DESCENDING = frozenset({"newest", "cost", "failed", "samples"})
 _SHOWN_MAX = 500
 _SCORES_MAX = 3
@@ -40,14 +43,16 @@ class RunList(msgspec.Struct, frozen=True):
 
 def load(request: PageRequest) -> RunList:
     every = request.sources.list()
-    filters = {name: request.query.get(name, "") for name in ("q", "status", "experiment", "tag", "sort")}
+    filters = {name: request.query.get(name, "") for name in FILTERS}
+    if filters["sort"] not in ("", *_SORTS):
+        raise UsageError(f"sort: {filters['sort'][:40]!r} is not known{nearest(filters['sort'], set(_SORTS))}")
     choices = {
         "status": sorted({each.summary.status for each in every}),
         "experiment": sorted({each.summary.experiment for each in every if each.summary.experiment}),
         "tag": sorted({tag for each in every for tag in each.summary.tags}),
     }
     found = [each for each in every if _matches(each, filters)]
-    order = filters["sort"] if filters["sort"] in _SORTS else "newest"
+    order = filters["sort"] or "newest"
     found.sort(key=_SORTS[order], reverse=order in _DESCENDING)
     return RunList(found[:_SHOWN_MAX], len(every), len(found), request.sources.names, filters, choices)
 
@@ -113,18 +118,23 @@ def choice(name: str, chosen: str, values: Sequence[str]) -> Markup:
 
 def _row(each: ListedRun, links: Links, several: bool) -> Markup:
     summary = each.summary
-    ref = RunRef(summary.experiment, summary.run_id, each.uid)
+    ref = each.ref
     name: Child = (
         h("a", f"{summary.experiment} / {summary.run_id}", href=links.run(ref)) if summary.run_id else summary.folder
     )
+
+    def link(text: str, **query: str) -> Child:
+        """A number, as a link to the samples behind it."""
+        return h("a", text, href=links.run(ref, "samples", **query)) if text and summary.run_id else text
+
     cells: list[Child] = [
         badge(summary.status, summary.reason, summary.failed, summary.planned),
         join([name, h("div", summary.reason or summary.description, class_="quiet")]),
         progress_bar(summary.finished, summary.failed, summary.planned),
-        f"{summary.finished:,} / {summary.planned:,}",
-        f"{summary.failed:,}" if summary.failed else "",
-        scores_text(summary.scores),
-        cost_text(summary.cost),
+        [link(f"{summary.finished:,}", status="finished"), " / ", link(f"{summary.planned:,}")],
+        link(f"{summary.failed:,}" if summary.failed else "", status="failed"),
+        _scores(summary.scores, link),
+        link(cost_text(summary.cost), sort="-cost"),
         [h("span", tag, class_="tag") for tag in summary.tags],
         h("time", _since(summary.created, links), datetime=summary.created, title=summary.created),
         *([each.source] if several else []),
@@ -151,12 +161,14 @@ def progress_bar(finished: int, failed: int, planned: int) -> Markup:
     )
 
 
-def scores_text(scores: Iterable[dict[str, Any]]) -> Markup:
-    """The first scores of a run; the page of the run has all."""
+def _scores(scores: Iterable[dict[str, Any]], link: Callable[..., Child]) -> Markup:
+    """The first scores of a run; the page of the run has all. `link`: of a number, with the query of its samples."""
     shown = [each for each in scores if each.get("mean") is not None]
-    lines = [
-        h("div", f"{each['model']} {each['scorer']} {format_number(each['mean'])}") for each in shown[:_SCORES_MAX]
-    ]
+    lines = []
+    for each in shown[:_SCORES_MAX]:
+        of = {"task": each["task"], "model": each["model"], "scorer": each.get("of") or each["scorer"]}
+        mean = link(format_number(each["mean"]), status="finished", **of)
+        lines.append(h("div", f"{each['model']} {each['scorer']} ", mean))
     more = len(shown) - _SCORES_MAX
     return join([*lines, h("div", f"and {more} more", class_="quiet") if more > 0 else None])
 

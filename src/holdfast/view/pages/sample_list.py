@@ -117,7 +117,7 @@ def _hidden(found: SampleList) -> dict[str, str]:
         for name, value in found.state.items()
         if name not in found.filters or name.startswith(COLUMN_PREFIX) or name in ("cause", "label")
     }
-    kept |= {"uid": found.ref.uid, "at": "" if found.ref.at is None else str(found.ref.at)}
+    kept |= found.ref.query
     return {name: value for name, value in kept.items() if value}
 
 
@@ -260,8 +260,8 @@ def _heads(found: SampleList, links: Links) -> Iterator[Markup]:
         if name == "scores":
             yield from (_head(found, links, scorer, f"score:{scorer}") for scorer in found.choices.scorers)
         else:
-            is_sorted = name in SORTS or name.startswith(COLUMN_PREFIX)
-            yield _head(found, links, _TITLES.get(name, name), name if is_sorted else "", name in _NUMBERS)
+            sort = "kind" if name == "failure" else name if name in SORTS or name.startswith(COLUMN_PREFIX) else ""
+            yield _head(found, links, _TITLES.get(name, name), sort, name in _NUMBERS)
 
 
 def _head(found: SampleList, links: Links, title: str, sort: str, is_number: bool = True) -> Markup:

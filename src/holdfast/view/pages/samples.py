@@ -21,6 +21,7 @@ from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
 from holdfast.view.table import (
     COLUMN_PREFIX,
     FAILURES,
+    FILTERS,
     LIMIT_MAX,
     RunFacts,
     SampleLine,
@@ -32,6 +33,7 @@ from holdfast.view.table import (
     is_damage,
     parse_filter,
     read_names,
+    without_scores,
 )
 
 COLUMNS = (
@@ -58,6 +60,10 @@ COLUMNS = (
 LIMIT = 100
 _LOOKED_ROWS = 1000
 """Rows of each task in which a column to be indexed must appear."""
+
+
+_LEFT_OUT = "Conditions on a score were left out: choose a scorer first."
+PARAMS = (*FILTERS, "sort", "columns", "limit", "after", "before", "index", "evaluation")
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -157,7 +163,8 @@ class UnreadableTableError(HoldfastError):
 
 
 def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleList:
-    query, other = parse_query(request.query), run.find_evaluation(request.query.get("evaluation", ""))
+    given = request.query if request.is_data else without_scores(request.query)
+    query, other = parse_query(given), run.find_evaluation(request.query.get("evaluation", ""))
     if run.damage:
         run.damage_report.require_plan()
     with contextlib.closing(table.file.connect()) as connection:
@@ -165,7 +172,8 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
             table.want_search(connection)
         column = request.query.get("index", "").removeprefix(COLUMN_PREFIX)
         if column:
-            _require_column(run, column)
+            if unknown := _unknown_column(run, column):
+                raise UsageError(f"index: {unknown}")
             table.want_column(connection, column)
         table.update(request.sources, request.run, run)
         facts = RunFacts(run.place.folder, run.index.story.cells, table.across(run))
@@ -173,6 +181,8 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
         table.update_wanted(request.sources, request.run, run)
         progress = table.progress(connection, run.index.story.planned)
         names, indexed = read_names(connection), table.columns(connection)
+    left_out = [_LEFT_OUT] if any(request.query[name] for name in request.query.keys() - given.keys()) else []
+    misspelt = [] if found.samples else [_unknown_column(run, name) for name in query.filter.row]
     return SampleList(
         request.run,
         found.samples,
@@ -180,7 +190,7 @@ def _load(request: PageRequest, run: ViewedRun, table: SampleTable) -> SampleLis
         found.prev,
         found.total,
         found.exact,
-        found.notes,
+        [*found.notes, *left_out, *(f"{each[:1].upper()}{each[1:]}" for each in misspelt if each)],
         progress,
         progress.listed / progress.planned if progress.planned else 1.0,
         query.filter.query(),
@@ -215,9 +225,16 @@ def parse_query(given: Mapping[str, str]) -> SampleQuery:
         given.get("sort", ""),
         given.get("after", ""),
         given.get("before", ""),
-        min(parse_number(given, "limit") or LIMIT, LIMIT_MAX),
+        _limit(given),
         tuple(name.removeprefix(COLUMN_PREFIX) for name in dict.fromkeys(chosen)),
     )
+
+
+def _limit(given: Mapping[str, str]) -> int:
+    found = parse_number(given, "limit")
+    if found is not None and not 1 <= found <= LIMIT_MAX:
+        raise UsageError(f"limit: {found} is not between 1 and {LIMIT_MAX:,}")
+    return found or LIMIT
 
 
 def _shown_columns(request: PageRequest, run: ViewedRun, scorers: Sequence[str]) -> list[str]:
@@ -244,8 +261,8 @@ def _shown_columns(request: PageRequest, run: ViewedRun, scorers: Sequence[str])
     return [name for name in COLUMNS if name in always or shown.get(name)]
 
 
-def _require_column(run: ViewedRun, name: str) -> None:
-    """UsageError if no row near the beginning has the column: only a few can be indexed, and none is removed."""
+def _unknown_column(run: ViewedRun, name: str) -> str:
+    """A sentence if no row near the beginning has the column, with the one that is spelt most like it."""
     known = set(_row_columns(run))
     if name not in known and run.holds_data():
         with contextlib.suppress(HoldfastError, OSError, ValueError):
@@ -253,8 +270,7 @@ def _require_column(run: ViewedRun, name: str) -> None:
                 lines = read_lines(data_path(run.place.folder, cell.rows_block), cell.data_at)
                 for line in itertools.islice(lines, _LOOKED_ROWS):
                     known |= (msgspec.json.decode(line, type=DataRow).row or {}).keys()
-    if name not in known:
-        raise UsageError(f"index: no row has a column {name[:40]!r}{nearest(name, known)}")
+    return "" if name in known else f"no row has a column {name[:40]!r}{nearest(name, known)}"
 
 
 def _row_columns(run: ViewedRun) -> list[str]:

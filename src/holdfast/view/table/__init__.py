@@ -6,7 +6,15 @@ Everything is derived from the run and can be deleted at any time.
 """
 
 from holdfast.view.table.file import FAILURES, is_damage
-from holdfast.view.table.filters import COLUMN_PREFIX, SCORE_PREFIX, SORTS, SampleFilter, parse_filter
+from holdfast.view.table.filters import (
+    COLUMN_PREFIX,
+    FILTERS,
+    SCORE_PREFIX,
+    SORTS,
+    SampleFilter,
+    parse_filter,
+    without_scores,
+)
 from holdfast.view.table.lines import RunFacts, SampleLine, read_names
 from holdfast.view.table.queries import (
     LIMIT_MAX,
@@ -23,6 +31,7 @@ from holdfast.view.table.upkeep import SampleTable, SampleTables, TableProgress
 __all__ = [
     "COLUMN_PREFIX",
     "FAILURES",
+    "FILTERS",
     "LIMIT_MAX",
     "LOOKED_MAX",
     "SCORE_PREFIX",
@@ -42,4 +51,5 @@ __all__ = [
     "is_damage",
     "parse_filter",
     "read_names",
+    "without_scores",
 ]

@@ -21,6 +21,7 @@ SORTS = {
     "cost": "dollars",
     "attempts": "attempts",
     "status": "status",
+    "kind": "kind",
 }
 """Names of columns to sort by, with the column of the table. Besides these, `score:NAME`."""
 SCORES = ("right", "wrong", "failed", "none")
@@ -28,7 +29,20 @@ SCORES = ("right", "wrong", "failed", "none")
 _RANGES = {"seconds": "seconds", "tokens": "tokens", "cost": "dollars"}
 _NEVER = "samples.o < 0"
 """No sample. Not a constant: SQLite would remove it, and with it the use of an index that the query names."""
+_OF_SCORES = ("score", "label", "score_min", "score_max")
+"""Conditions that need the name of a scorer."""
 _TEXTS = ("q", "status", "task", "model", "kind", "cause", "anomaly", "scorer", "score", "label")
+
+
+FILTERS = (
+    *_TEXTS,
+    "wrong",
+    *(f"{name}_{end}" for name in (*_RANGES, "score") for end in ("min", "max")),
+    "column",
+    "value",
+    COLUMN_PREFIX,
+)
+"""Every name that `parse_filter` reads."""
 
 
 class SampleFilter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,6 +88,11 @@ class SampleFilter(msgspec.Struct, frozen=True, omit_defaults=True):
                 found[f"{name}_{end}"] = "" if value is None else f"{value:.15g}"
         found |= {f"{COLUMN_PREFIX}{name}": value for name, value in self.row.items()}
         return {name: value for name, value in found.items() if value}
+
+
+def without_scores(query: Mapping[str, str]) -> dict[str, str]:
+    """A query without conditions on a score whose scorer it does not name."""
+    return {name: value for name, value in query.items() if query.get("scorer") or name not in _OF_SCORES}
 
 
 def parse_filter(query: Mapping[str, str]) -> SampleFilter:

@@ -458,10 +458,10 @@ class _Search:
         """How many samples match, and whether that is exact."""
         if self._counted is not None:
             return self._counted
-        if self._tests:
+        if self._tests and sum(cell.count for cell in self._run.cells) > LOOKED_MAX:
             return None, False
         changes = self._database.execute("SELECT value FROM about WHERE name = 'changes'").fetchone()[0]
-        name = (changes, self._query.filter.name + self._query.sort.encode())
+        name = (changes, len(self._tests), self._query.filter.name + self._query.sort.encode())
         known = self._table.counts.get(name)
         if known is None:
             known = self._count_now()
@@ -471,6 +471,9 @@ class _Search:
         return known
 
     def _count_now(self) -> tuple[int, bool]:
+        if self._tests:
+            places, _ = self._take(self._planned(None, is_down=False, size=_BATCH), LOOKED_MAX)
+            return len(places), True
         wanted, found = self._query.filter, self._found
         source, o, scale, conditions = self._drive()
         only_status = self._sorted_only.sql == "1" and wanted == SampleFilter(

@@ -74,7 +74,7 @@ class SampleTable:
         """`evaluation`: an id; empty for the current one, whichever that is."""
         self.file = file
         self._evaluation = evaluation
-        self.counts: dict[tuple[int, bytes], tuple[int, bool]] = {}
+        self.counts: dict[tuple[int, int, bytes], tuple[int, bool]] = {}
         """Numbers of matches that were counted, by the number of changes and the filter."""
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()

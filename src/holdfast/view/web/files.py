@@ -16,7 +16,7 @@ from holdfast.journal import BlobError, blob_size, read_pieces
 from holdfast.records import Reference, parse_key
 from holdfast.report import QuestionReader
 from holdfast.view.page import FilePage, FileReply, PageRequest
-from holdfast.view.pages.sample.records import find_record
+from holdfast.view.pages.sample.records import find_record, origins_of, stored_entry
 from holdfast.view.sources import NotFoundError
 from holdfast.view.transcript import find_key, open_reader
 
@@ -86,7 +86,7 @@ def load_line(request: PageRequest) -> FileReply:
     """A record as it is stored: one line of JSON with its checksum."""
     with request.sources.open(request.run) as run, open_reader(run) as reader:
         entry = find_record(run, reader, request.key, request.path["n"])
-    line = entry.line
+        line = stored_entry(entry, origins_of(run, request.key)).line
     head = msgspec.json.encode({"n": line.n, "at": line.at, "t": line.t, **({} if line.k is None else {"k": line.k})})
     content = b'%b,"d":%b,"x":"%b"}\n' % (head[:-1], bytes(line.d), line.x.encode())
     return FileReply(content, "application/json", f"record-{line.n}.json")

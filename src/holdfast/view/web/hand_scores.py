@@ -47,7 +47,8 @@ async def save_score(request: web.Request, page: PageRequest, access: Access, li
         raise RefusedError("this form is not of this server, or is from before its restart; open the page again")
     # In a thread of its own: a live run may take seconds to reply, and pages must not wait for it.
     await asyncio.to_thread(_save, page, fields)
-    return f"{links.sample(page.run, page.key)}#scores"
+    evaluation, listed = page.query.get("evaluation", ""), page.query.get("list", "")
+    return f"{links.sample(page.run, page.key, evaluation=evaluation, list=listed)}#scores"
 
 
 def _save(page: PageRequest, fields: Mapping[str, str]) -> None:

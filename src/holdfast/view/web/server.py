@@ -122,12 +122,10 @@ class Viewer:
 
     async def _answer(self, page: Page, request: web.Request) -> web.StreamResponse:
         try:
-            content = await self._run(_encoded, page, self._request(request))
+            page.require_known(request.query)
+            content = await self._run(_encoded, page, self._request(request, is_data=True))
         except (HoldfastError, OSError) as error:
-            status, sentence = _problem(error)
-            return web.Response(
-                status=status, body=msgspec.json.encode({"error": sentence}), content_type="application/json"
-            )
+            return _data_problem(*_problem(error))
         return web.Response(body=content, content_type="application/json")
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
@@ -145,13 +143,15 @@ class Viewer:
         return web.Response(body=(_FILES / name).read_bytes(), content_type=kind)
 
     async def _lost(self, request: web.Request) -> web.StreamResponse:
+        if f"{request.path}/".startswith("/api/"):
+            return _data_problem(404, "there is no such address")
         body = Body("Not found", h("p", "There is no such page.", class_="problem", role="alert"))
         return web.Response(status=404, text=render_page(body, self._links), content_type="text/html")
 
-    def _request(self, request: web.Request) -> PageRequest:
+    def _request(self, request: web.Request, *, is_data: bool = False) -> PageRequest:
         lists = {name: request.query.getall(name) for name in request.query}
         query = {name: ",".join(values) for name, values in lists.items()}  # boxes of a form share a name
-        return PageRequest(self._sources, dict(request.match_info), query, lists, self._computations)
+        return PageRequest(self._sources, dict(request.match_info), query, lists, is_data, self._computations)
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
@@ -171,6 +171,11 @@ def _rendered(page: Page, request: PageRequest, links: Links) -> str:
 
 def _encoded(page: Page, request: PageRequest) -> bytes:
     return msgspec.json.encode(page.load(request))
+
+
+def _data_problem(status: int, sentence: str) -> web.Response:
+    body = msgspec.json.encode({"error": sentence})
+    return web.Response(status=status, body=body, content_type="application/json")
 
 
 def _problem(error: Exception) -> tuple[int, str]:

@@ -368,7 +368,7 @@ def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
             h("button", "Save"),
             h("p", "It is recorded with your name and reason, and replaces the scorer's value.", class_="quiet"),
             method="post",
-            action=links.below_sample(found.ref, story.key, "scores"),
+            action=links.below_sample(found.ref, story.key, "scores", evaluation=found.chosen, list=found.listed),
             class_="edit",
         ),
         id="edit",

@@ -1,14 +1,17 @@
 """The records behind a sample: a list with numbers, places and checksums; one record; the whole request of a step."""
 
+import os
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from holdfast.journal import Entry, Position, Reader
-from holdfast.records import FactDecoder, Message, Step, parse_key
+from holdfast.journal import SHARDS, Entry, Position, Reader, journal_folder
+from holdfast.records import FactDecoder, Message, Step, parse_key, parse_shard
 from holdfast.report import conversation_of, counted
 from holdfast.report.text import human_bytes
+from holdfast.runs import Origin, find_origins
 from holdfast.view.layout import facts, table
 from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
@@ -21,6 +24,10 @@ _WINDOW = 100
 _WHY = (
     "Everything that this sample's page shows comes from these records; those of type run.resumed belong to the whole "
     "run. Each checksum was verified just now."
+)
+_MERGED = (
+    "The journal that a worker has written is not here, or is damaged: file, offset and checksum are those of the copy "
+    "that the viewer has made of all shards."
 )
 _RAW_HINT = "record_raw: true in the spec also keeps the server's own response."
 _step = FactDecoder(Step)
@@ -56,15 +63,50 @@ class KeyFrame(msgspec.Struct, frozen=True):
 
 
 class RecordFacts(msgspec.Struct, frozen=True):
-    """One record: its number, type and time, where it is, and its checksum, which was verified just now."""
+    """One record: its number, type and time, where it is, and its checksum, which was verified just now. Of a sharded
+    run these are its place and checksum in the journal that its worker has written.
+    """
 
     n: int
+    """As pages number it."""
     type: str
     at: str
+    file: str
+    """Relative to the folder of the run."""
     segment: int
     offset: int
     bytes: int
     checksum: str
+    number: int
+    """In its journal: another one than `n` only for a sharded run, whose journals are merged for reading."""
+    shard: str = ""
+    """Of a sharded run: such as `3/8`; empty for its root journal."""
+    is_merged: bool = False
+    """Whether the journal that its worker has written is not here: then everything is that of the merged copy."""
+
+    @classmethod
+    def of(cls, run: ViewedRun, entry: Entry, origins: Mapping[int, Origin]) -> "RecordFacts":
+        stored, origin = stored_entry(entry, origins), origins.get(entry.line.n)
+        is_merged = bool(run.place.root) and stored is entry
+        shard = origin.shard if origin is not None and not is_merged else ""
+        journal = journal_folder(run.place.folder) if origin is None or is_merged else origin.journal
+        name = f"{stored.segment:06d}.jsonl"
+        if not os.path.exists(os.path.join(journal, name)):
+            name += ".zst"
+        above = f"{SHARDS}/{parse_shard(shard).folder}/" if shard else ""
+        return cls(
+            entry.line.n,
+            entry.line.t,
+            entry.line.at,
+            f"{above}{os.path.basename(journal)}/{name}",
+            stored.segment,
+            stored.offset,
+            stored.end - stored.offset,
+            stored.line.x,
+            stored.line.n,
+            shard,
+            is_merged,
+        )
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -105,7 +147,8 @@ def load_list(request: PageRequest) -> RecordList:
         numbers = [each.n for each in positions]
         first = bisect_left(numbers, request.number("from") or 0) // _WINDOW * _WINDOW
         window = positions[first : first + _WINDOW]
-        found = [_facts(entry) for each in window if (entry := _read(reader, each)) is not None]
+        origins = origins_of(run, key)
+        found = [RecordFacts.of(run, entry, origins) for each in window if (entry := _read(reader, each)) is not None]
         return RecordList(
             KeyFrame.of(run, request.run, key),
             len(numbers),
@@ -120,7 +163,8 @@ def load_list(request: PageRequest) -> RecordList:
 def load_record(request: PageRequest) -> RecordView:
     with request.sources.open(request.run) as run, open_reader(run) as reader:
         entry = find_record(run, reader, request.key, request.path["n"])
-        return RecordView(KeyFrame.of(run, request.run, request.key), _facts(entry), msgspec.Raw(bytes(entry.line.d)))
+        found = RecordFacts.of(run, entry, origins_of(run, request.key))
+        return RecordView(KeyFrame.of(run, request.run, request.key), found, msgspec.Raw(bytes(entry.line.d)))
 
 
 def load_request(request: PageRequest) -> RequestView:
@@ -144,7 +188,7 @@ def load_request(request: PageRequest) -> RequestView:
         is_raw = answer is not None and answer.raw is not None
         return RequestView(
             KeyFrame.of(run, request.run, key),
-            _facts(entry),
+            RecordFacts.of(run, entry, origins_of(run, key)),
             messages[:-1] if answer is not None and messages else messages,
             filled.params,
             filled.tools,
@@ -173,13 +217,23 @@ def _read(reader: Reader, position: Position) -> Entry | None:
     return entry if entry is not None and entry.line.n == position.n else None
 
 
-def _facts(entry: Entry) -> RecordFacts:
-    line = entry.line
-    return RecordFacts(line.n, line.t, line.at, entry.segment, entry.offset, entry.end - entry.offset, line.x)
+def origins_of(run: ViewedRun, key: str) -> dict[int, Origin]:
+    """Where the records of a key were written; empty for a run without shards, whose own journal is read."""
+    return find_origins(run.place, key, find_key(run, key).o) if run.place.root else {}
+
+
+def stored_entry(entry: Entry, origins: Mapping[int, Origin]) -> Entry:
+    """A record as its worker has written it; as it was read, if that cannot be found."""
+    origin = origins.get(entry.line.n)
+    return (origin.read(entry.line) if origin is not None else None) or entry
 
 
 def render_list(found: RecordList, links: Links) -> Body:
     frame = found.frame
+    is_sharded = any(each.shard or each.is_merged for each in found.records)
+    columns = ["record", "type", "time (UTC)", "file", "offset", "bytes", "checksum"]
+    columns[4:4] = ["record of the file"] if is_sharded else []
+    numbers = [at for at, name in enumerate(columns) if name.startswith(("record", "offset", "bytes"))]
     rows = []
     for each in found.records:
         address = links.below_sample(frame.ref, frame.key, f"records/{each.n}")
@@ -187,21 +241,22 @@ def render_list(found: RecordList, links: Links) -> Body:
             h("a", f"{each.n:,}", href=address),
             each.type,
             each.at.replace("T", " ").removesuffix("Z"),
-            f"{each.segment:06d}",
+            each.file,
+            *([f"{each.number:,}"] if is_sharded else []),
             f"{each.offset:,}",
             f"{each.bytes:,}",
             h("code", each.checksum),
         ]
         rows.append(
-            h("tr", [h("td", cell, class_="number" if at in (0, 4, 5) else None) for at, cell in enumerate(cells)])
+            h("tr", [h("td", cell, class_="number" if at in numbers else None) for at, cell in enumerate(cells)])
         )
-    columns = ["record", "type", "time (UTC)", "segment", "offset", "bytes", "checksum"]
     beside = _windows(found, links)
     content = [
         frame.heading("Records", links),
         h("p", _WHY),
+        h("p", _MERGED, class_="note") if any(each.is_merged for each in found.records) else None,
         beside,
-        table(columns, rows, numbers=("record", "offset", "bytes"), class_="rows"),
+        table(columns, rows, numbers=numbers, class_="rows"),
         beside,
         h("p", "To check every byte of the run: ", h("code", found.verify), class_="quiet"),
     ]
@@ -222,14 +277,18 @@ def _windows(found: RecordList, links: Links) -> Markup | None:
 
 
 def _fact_list(each: RecordFacts) -> Markup:
-    return facts(
-        [
-            ("type", each.type),
-            ("time", each.at),
-            ("segment", f"journal/{each.segment:06d}.jsonl, from byte {each.offset:,}, {human_bytes(each.bytes)}"),
-            ("checksum", h("code", each.checksum, " (verified just now)")),
-        ]
-    )
+    packed = " of its unpacked content" if each.file.endswith(".zst") else ""
+    own = f"record {each.number:,} of its journal" if each.number != each.n or each.shard else ""
+    pairs: list[tuple[str, Child]] = [
+        ("type", each.type),
+        ("time", each.at),
+        ("shard", each.shard),
+        ("file", f"{each.file}, from byte {each.offset:,}{packed}, {human_bytes(each.bytes)}"),
+        ("number", own),
+        ("checksum", h("code", each.checksum, " (verified just now)")),
+        ("note", _MERGED if each.is_merged else ""),
+    ]
+    return facts([(name, value) for name, value in pairs if value])
 
 
 def cut(text: str, address: str) -> Child:

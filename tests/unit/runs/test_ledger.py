@@ -194,6 +194,17 @@ def test_live_workers_are_counted_and_dead_ones_are_not(run: Run) -> None:
     assert workers[0].count_workers() == 1
 
 
+def test_a_count_of_many_workers_looks_at_few_of_them_in_turn(run: Run) -> None:
+    count = 36
+    workers = [run.worker(f"{number}/{count}") for number in range(1, count + 1)]
+    for worker in workers:
+        worker.open(RunLimits(), Amount())
+    run.signs = {f"{number}/{count}": (False, run.now) for number in range(2, count + 1)}
+    assert [workers[0].count_workers() for _ in range(5)] == [26, 16, 6, 1, 1]
+    run.signs = {}
+    assert [workers[0].count_workers() for _ in range(4)] == [11, 21, 31, 36]
+
+
 def test_time_counts_while_any_worker_works_and_pauses_do_not(run: Run) -> None:
     one, two = run.worker("1/2"), run.worker("2/2")
     assert one.open(RunLimits(), Amount()) == 0.0

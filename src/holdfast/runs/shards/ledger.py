@@ -70,6 +70,9 @@ _OWNERSHIP_TRIES = 50
 _SETTLED_MAX = 8
 """How many open entries of others a worker looks at when its grant is too small. Each costs requests, and with more
 entries there are more workers that look."""
+_COUNTED_MAX = 10
+"""How many other workers one count looks at; the others count as at their last look, or as live. Each look costs
+requests, and all workers count all others."""
 _TRY_SECONDS = 0.1
 _AT_ONCE = 16
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -253,6 +256,8 @@ class ShardGrants:
         self._is_open = self._is_closed = False
         self._begun: set[str] | None = None
         """The shards that had begun when this worker first asked: some may have no entry."""
+        self._live: dict[str, bool] = {}
+        """Whether the workers of other shards were live at the last look, oldest look first."""
         self._spent_elsewhere: dict[str, Amount] = {}
         """By shard: what its journal says, if the ledger does not."""
 
@@ -300,8 +305,13 @@ class ShardGrants:
             if not self._is_open and not self._is_closed:  # the first rate was set while it runs
                 self._begin(RunLimits(), Amount())
             self._ledger.read()
-            others = [name for name, entry in self._ledger.shards.items() if entry.open and name != self._options.shard]
-            return 1 + sum(self._options.read_sign(name)[0] for name in others)
+            others = {name for name, entry in self._ledger.shards.items() if entry.open and name != self._options.shard}
+            seen = {name: is_live for name, is_live in self._live.items() if name in others}
+            for name in [*(others - seen.keys()), *seen][:_COUNTED_MAX]:  # those that were looked at longest ago
+                seen.pop(name, None)
+                seen[name] = self._options.read_sign(name)[0]
+            self._live = seen
+            return 1 + sum(seen.get(name, True) for name in others)
 
     def _is_too_small(self, wanted: Amount) -> bool:
         allowed = _amount(self._ledger.shards[self._options.shard].allowed, math.inf)

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
         newest_runs,
         suggest_resume_command,
     )
-    from holdfast.runs.store.trust import references_of
+    from holdfast.runs.store.trust import references_of, state_folder
     from holdfast.runs.summary import (
         EvaluationLine,
         MirrorProgress,
@@ -129,7 +129,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "store.lookup": (
                 "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
             ),
-            "store.trust": "references_of",
+            "store.trust": "references_of state_folder",
             "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
             "verification": "ScoresChecked verify_files verify_mirrored",
             "execution.workers": "ShardChoice execute extend join",
@@ -248,6 +248,7 @@ __all__ = [
     "select_runs",
     "set_score",
     "shard_location",
+    "state_folder",
     "stored_spec",
     "suggest_resume_command",
     "try_scorers",

@@ -168,8 +168,8 @@ def info(
 ) -> None:
     """List what a spec may name, and where things are kept.
 
-    Lists providers, scorers, extractors, solvers, tools, formats, extras and commands, and those that other installed
-    packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown name.
+    Lists providers, scorers, extractors, solvers, tools, formats, benchmarks, extras and commands, and those that other
+    installed packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown name.
     """
     from holdfast.cli.commands.info import print_info
 

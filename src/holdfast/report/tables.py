@@ -102,10 +102,10 @@ def strata_table(cells: Sequence[CellReport]) -> list[RenderableType]:
 
 
 def report_html(report: RunReport) -> str:
-    """The same for a notebook."""
+    """The same for a notebook, with the columns that most readers need."""
     below = html_lines(str(line) for line in _footnotes(report, None))
     above = html_lines((headline(report).plain, *notice_lines(report), *result_sentences(report)))
-    return f"{above}{html_table(*report_rows(report))}{below}"
+    return f"{above}{html_table(*report_rows(report, all_columns=False))}{below}"
 
 
 def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[str], list[list[str]]]:

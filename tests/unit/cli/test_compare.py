@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import GateOptions, Run, find_run
+from holdfast.report import comparison_sentences
+from holdfast.report.tables import score_sentences
+from holdfast.runs import GateOptions, Run, find_run, open_run
 from holdfast.runs.compare.comparability import unlike, without_data
 from holdfast.runs.execution.answer_selection import AnswerSelection
 from holdfast.runs.scoring import ScoreRequest, given_to_score, score
@@ -359,7 +363,32 @@ def test_a_program_gets_the_rows_that_the_command_prints(tmp_path: Path, capsys:
     gate_run("one", GateOptions(at_least=0.5), store, as_json=False, all_columns=True)
     print_boards(["one", "two"], LeaderboardOptions(), store)
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    for result in (gate("one", at_least=0.5, store=store), leaderboard("one", "two", store=store)):
-        table = str(result).partition("\n\n")[0].splitlines()
+    tables = [gate("one", at_least=0.5, store=store).table(all_columns=True)]
+    for each in [*tables, *leaderboard("one", "two", store=store).tables()]:
+        table = str(each).splitlines()
         assert len(table) > 2
         assert [line for line in table if line not in printed] == []
+
+
+def test_python_says_sentences_first_and_shows_at_most_eight_columns(tmp_path: Path) -> None:
+    for run, reply in (("one", echo), ("two", other_word)):
+        go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
+    store = str(tmp_path)
+    compared, judged = compare("one", "two", store=store), gate("one", at_least=0.5, store=store)
+    with open_run("one", store=store) as run:
+        report = run.report()
+    for result, sentence in (
+        (compared, comparison_sentences(compared.comparisons)[0]),
+        (judged, judged.verdicts[0].reason),
+        (report, next(iter(score_sentences(report)))),
+    ):
+        text, page = str(result), result._repr_html_()
+        (head,) = [line for line in text.splitlines() if line.startswith("task  ")]
+        assert 0 <= text.find(sentence) < text.find(head)
+        assert 0 <= page.find(escape(sentence)) < page.find("<table>")
+        assert len(re.split(" {2,}", head)) <= 8, head
+        assert page.count("<th>") <= 8
+    every = compared.table(all_columns=True)
+    assert len(every.columns) > 10
+    assert {"was", "is", "wins"} <= set(re.split(" {2,}", str(every).splitlines()[0]))
+    assert every._repr_html_().count("<th>") > 8

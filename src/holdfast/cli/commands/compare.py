@@ -15,12 +15,8 @@ from holdfast.report import (
     Comparison,
     ComparisonResult,
     common_model,
-    comparison_method,
-    comparison_sentences,
     comparison_title,
-    describe_methods,
     first_line,
-    overlap_line,
     readable_input,
     value_text,
 )
@@ -28,11 +24,8 @@ from holdfast.runs import GateOptions, Run, comparison_of, gate_result_of
 
 NOT_PASSED = 7
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
-_HIDDEN = ("was", "is")
-_COLUMNS_MAX = 8
 _EXCERPT = 70
 _CHANGED = 5
-_EFFECT = "dz: mean difference over its standard deviation between samples"
 
 
 class CompareOptions(msgspec.Struct, frozen=True):
@@ -61,18 +54,12 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
 def _print_comparisons(result: ComparisonResult, options: CompareOptions) -> None:
     found = result.comparisons
     several = len({common_model(each) for each in found} - {""}) > 1
-    for sentence in comparison_sentences(found):
+    for sentence in result.sentences():
         print_sentence(sentence, "bold")
     print_line("")
-    table = result.table(all_columns=options.all_columns)
-    if not options.all_columns:
-        table = table.without(_HIDDEN)
-        table = table.without(table.columns[_COLUMNS_MAX:])
-    print_table(table.grid())
+    print_table(result.table(all_columns=options.all_columns).grid())
     print_line("")
-    method = comparison_method(found, options.adjust, result.family)
-    print_sentence("; ".join(filter(None, (method, _EFFECT))), "dim")
-    for line in dict.fromkeys(overlap_line(each, several) for each in found):
+    for line in result.notes(all_columns=options.all_columns):
         print_sentence(line, "dim")
     for each in found:
         if each.depends_on_missing:
@@ -125,19 +112,13 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool, 
     if as_json:
         print_json(result)
         return 0 if result.passed else NOT_PASSED
-    bar = result.bar
     for note in result.warnings:
         warn(note)
     for each in result.verdicts:
         print_sentence(each.reason, _STYLES[each.outcome])
     print_line("")
     print_table(result.table(all_columns=all_columns).grid())
-    method = describe_methods(each.interval for each in result.verdicts)
-    if method:
-        level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
-        rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
-        if bar.unsure_passes or bar.identical_passes:
-            rate = ""
+    for line in result.notes():
         print_line("")
-        print_sentence(f"{level:.4g}% intervals: {method}{rate}", "dim")
+        print_sentence(line, "dim")
     return 0 if result.passed else NOT_PASSED

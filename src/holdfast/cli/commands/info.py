@@ -1,7 +1,8 @@
 """`info`: every name that a spec or a command may use, with its arguments and an example.
 
 All names come from the tables that also resolve them: providers, scorers, extractors, solvers, tools, formats,
-benchmarks and commands; extras come from the metadata of the installed package. To list another kind, add one line to `KINDS`.
+benchmarks and commands; extras come from the metadata of the installed package. To list another kind, add one line to
+`KINDS`.
 """
 
 import importlib.metadata

@@ -169,7 +169,8 @@ def info(
     """List what a spec may name, and where things are kept.
 
     Lists providers, scorers, extractors, solvers, tools, formats, benchmarks, extras and commands, and those that other
-    installed packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown name.
+    installed packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown
+    name.
     """
     from holdfast.cli.commands.info import print_info
 

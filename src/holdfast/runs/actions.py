@@ -196,9 +196,11 @@ class RunActions(OpenedRun):
         *,
         name: str = "",
         trust: bool = False,
+        quiet: bool = False,
         **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """`score` without blocking the event loop."""
+        from holdfast.runs.execution.progress import observer
         from holdfast.runs.scoring import ScoreRequest, given_to_score
         from holdfast.runs.shard_scorer import score
 
@@ -211,9 +213,8 @@ class RunActions(OpenedRun):
         with naming_parameters():
             request = ScoreRequest(scorers, name, _answer_selection(chosen), roles)
             given = await self._given_with(None, _NOTHING, trust=trust)
-            done = await score(
-                await asyncio.to_thread(given_to_score, given, self.place.whole, request), self.place.whole, request
-            )
+            given = await asyncio.to_thread(given_to_score, given, self.place.whole, request)
+            done = await score(given, self.place.whole, request, observer(quiet))
         self.close()
         if done.selected is not None and not done.selected.ordinals.count:
             warn("%s: no answer is wrong by %s, so there is nothing to score", self.run_id, done.selected.judge)
@@ -229,6 +230,7 @@ class RunActions(OpenedRun):
         *,
         name: str = "",
         trust: bool = False,
+        quiet: bool = False,
         **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """Score the saved answers again, as a new evaluation with this `name`, and return its report. No evaluated
@@ -237,9 +239,10 @@ class RunActions(OpenedRun):
         `scorers`: names or mappings as in a spec, functions, or files (`my_scorers.py`); by default the run's own.
         `roles={"judge": "openai/gpt-x"}` gives judges their models. To try a judge on a part of the answers: `limit=20`
         (the first samples of each task), `samples=["s1"]`, `wrong=True` (answers below the best score of the first
-        scorer so far). The report of a part has `partial`. Scoring all later pays for none of these again.
+        scorer so far). The report of a part has `partial`. Scoring all later pays for none of these again. Shows
+        progress as `holdfast.run` does, unless `quiet`.
         """
-        return _block(self.score_async(scorers, name=name, trust=trust, **chosen))
+        return _block(self.score_async(scorers, name=name, trust=trust, quiet=quiet, **chosen))
 
     async def cancel_async(self) -> None:
         """`cancel` without blocking the event loop."""

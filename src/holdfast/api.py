@@ -143,7 +143,7 @@ async def run_async(
     run = Run(ended.place)
     if not given.where:
         run.given = given
-    return run
+    return await run._warn_unless_complete(ended, quiet)  # noqa: SLF001 - users do not call it
 
 
 def run(

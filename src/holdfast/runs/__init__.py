@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         folders_in,
         newest_runs,
         suggest_resume_command,
+        wrong_names,
     )
     from holdfast.runs.store.trust import references_of, state_folder
     from holdfast.runs.summary import (
@@ -127,7 +128,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "shard_scorer": "rescan_anomalies score",
             "shards.layout": "shard_location",
             "store.lookup": (
-                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
+                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command "
+                "wrong_names"
             ),
             "store.trust": "references_of state_folder",
             "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
@@ -257,4 +259,5 @@ __all__ = [
     "verify_mirrored",
     "watch_progress",
     "whole_run",
+    "wrong_names",
 ]

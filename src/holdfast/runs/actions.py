@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
+    from holdfast.runs.execution.session import RunOutcome
     from holdfast.runs.export import Export
     from holdfast.runs.verification import RunVerification
     from holdfast.score import Entry
@@ -136,8 +137,9 @@ class RunActions(OpenedRun):
         from holdfast.runs.execution.workers import extend
 
         given = await self._given_with(spec, changes, Selection(limit), trust=trust)
-        await extend(given, self.place.whole, observer(quiet))
-        return self._changed(given)
+        ended = await extend(given, self.place.whole, observer(quiet))
+        self._changed(given)
+        return await self._warn_unless_complete(ended, quiet)
 
     def extend(
         self,
@@ -382,15 +384,33 @@ class RunActions(OpenedRun):
         from holdfast.runs.execution.progress import observer
         from holdfast.runs.execution.workers import execute
 
-        await execute(given, self.place.whole, observer(quiet), retry)
-        return self._changed(given)
+        ended = await execute(given, self.place.whole, observer(quiet), retry)
+        self._changed(given)
+        return await self._warn_unless_complete(ended, quiet)
 
-    def _changed(self, given: "Given") -> Self:
+    async def _warn_unless_complete(self, ended: "RunOutcome", quiet: bool = False) -> Self:
+        """Warn the user of a program, unless it is to be quiet, if the run ended without being completed. Returns the
+        run.
+        """
+        from holdfast.runs.execution.progress import log_event
+        from holdfast.runs.store.lookup import needed_changes
+
+        if quiet or not ended.unfinished:
+            return self
+        status, reason = await asyncio.to_thread(self.status)
+        changes = needed_changes(reason, ended.spec.limits.run)
+        planned = ended.finished + ended.failed + ended.unfinished
+        why = f": {reason}" if reason else ""
+        again = f"run.resume({f'changes={changes}' if changes else ''})"
+        kept = f"{ended.finished} of {planned} answers are saved; continue with {again}"
+        log_event(logging.WARNING, f"{self.run_id}: {status}{why}; {kept}")
+        return self
+
+    def _changed(self, given: "Given") -> None:
         """Forget what was read before, and remember the functions of this process for the next call."""
         self.close()
         if not given.from_run and not given.where:
             self.given = given
-        return self
 
 
 _OPTION = re.compile(

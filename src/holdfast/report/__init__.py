@@ -177,6 +177,7 @@ if TYPE_CHECKING:
         human_bytes,
         lines_of,
         money,
+        name_parameters,
         shortened,
         status_text,
         status_tone,
@@ -241,7 +242,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_mean format_number format_p human_bytes lines_of money shortened status_text "
+                "format_interval format_mean format_number format_p human_bytes lines_of money name_parameters "
+                "shortened status_text "
                 "status_tone text_of without_scorer_name"
             ),
         },
@@ -384,6 +386,7 @@ __all__ = [
     "marked_lines",
     "model_profiles",
     "money",
+    "name_parameters",
     "nearest_key",
     "note_lines",
     "overlap_line",

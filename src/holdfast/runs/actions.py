@@ -9,13 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.errors import SpecError, UsageError
+from holdfast.errors import ScorerError, SpecError, UsageError
 from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Selection, nearest
@@ -413,22 +412,17 @@ class RunActions(OpenedRun):
             self.given = given
 
 
-_OPTION = re.compile(
-    r"(?<![\w-])--(adjust|anomaly|at-least|baseline|confidence|grep|identical-passes|if-unsure|kind|limit|margin"
-    r"|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
-)
-_PARAMETERS = {"role": "roles", "sample": "samples"}
-_ROLE = re.compile(r"--role ([\w-]+)=([\w./-]+)")
-
-
 @contextlib.contextmanager
 def naming_parameters() -> Iterator[None]:
     """Name parameters instead of the options of a command in errors: `at_least`, not `--at-least`."""
+    from holdfast.report import name_parameters  # late: the reports are slow to import
+
     try:
         yield
+    except ScorerError as error:
+        raise ScorerError(name_parameters(error.place), name_parameters(error.problem)) from None
     except (UsageError, SpecError) as error:
-        text = _ROLE.sub(r"roles={'\1': '\2'}", str(error))
-        text = _OPTION.sub(lambda match: _PARAMETERS.get(match[1], match[1].replace("-", "_")), text)
+        text = name_parameters(str(error))
         raise (UsageError if isinstance(error, UsageError) else SpecError)(text) from None
 
 

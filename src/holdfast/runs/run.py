@@ -85,6 +85,7 @@ from holdfast.runs.summary import (
     WaitingJob,
     benchmark_lines,
     evaluation_names,
+    find_evaluations,
     make_summary,
     step_counts,
     waiting_jobs,
@@ -134,12 +135,10 @@ class Run(RunActions):
         return report_cells(self._index, self._evaluation(evaluation))
 
     def _evaluation(self, name: str) -> str:
-        """Resolve a name, an id or the prefix of an id to an evaluation id; empty means the newest."""
-        every = self._index.story.evaluations
-        named = [each for each, started in every.items() if name and started.name == name]
-        found = named[-1:] or [each for each in every if name and each.startswith(name)]
+        """Resolve a name, a label, an id or the prefix of an id to an evaluation id; empty means the newest."""
+        found = find_evaluations(self._index.story, name) if name else []
         if name and len(found) != 1:
-            known = ", ".join(f"{each} ({started.name})" if started.name else each for each, started in every.items())
+            known = ", ".join(f"{each} ({label})" for each, label in self.evaluation_names().items())
             problem = "has no evaluation" if not found else "has several evaluations that begin with"
             raise UsageError(f"{self.place.run_id} {problem} {name!r}; there are: {known or 'none'}")
         return found[0] if found else ""

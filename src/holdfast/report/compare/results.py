@@ -29,6 +29,7 @@ from holdfast.report.text import (
     format_mean,
     format_number,
     format_p,
+    name_parameters,
 )
 
 _NAMES = {"task", "model", "first", "second", "scorer", "verdict", "run", "test"}
@@ -99,8 +100,10 @@ def _as_text(
     """What a person reads first, the tables, and below them how their numbers were computed."""
     from holdfast.report.tables import as_text  # imported late: rich is slow to import
 
-    below = "\n".join([*notes, *_warnings(warnings)])
-    return "\n\n".join(filter(None, ["\n".join(lead), *(as_text(each.grid()) for each in tables), below])).rstrip()
+    below = "\n".join(map(name_parameters, [*notes, *_warnings(warnings)]))
+    return "\n\n".join(
+        filter(None, ["\n".join(map(name_parameters, lead)), *(as_text(each.grid()) for each in tables), below])
+    ).rstrip()
 
 
 def _as_html(
@@ -113,8 +116,10 @@ def _as_html(
     from holdfast.report.tables import html_lines, html_table
 
     shown = [each.without_empty(each.columns[each.titles :]) for each in tables]
-    below = html_lines([*notes, *_warnings(warnings)])
-    return "".join([html_lines(lead), *(html_table(each.columns, each.rows) for each in shown), below])
+    below = html_lines(map(name_parameters, [*notes, *_warnings(warnings)]))
+    return "".join(
+        [html_lines(map(name_parameters, lead)), *(html_table(each.columns, each.rows) for each in shown), below]
+    )
 
 
 class ComparisonResult(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def comparison_of(
     doubts += [*of_several(runs, evaluation), *partially_scored(runs, evaluation), *without_groups(runs)]
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
-        raise _nothing_error(runs, scorer)
+        raise _nothing_error(runs, scorer, {each.scorer for each in every})
     run_of = {each.side.run: run for run, cells in zip(runs, sides, strict=True) for each in cells.values()}
     found = add_questions(found, questions, lambda side, ids: run_of[side.run].questions(side.task, ids))
     family = family_size(found)
@@ -77,16 +77,17 @@ def comparison_of(
     return ComparisonResult(adjusted, not reasons, tuple(doubts), adjust, family, used)
 
 
-def _nothing_error(runs: Sequence[Run], scorer: str | None) -> UsageError:
+def _nothing_error(runs: Sequence[Run], scorer: str | None, known: set[str]) -> UsageError:
     names = [run.run_id for run in runs]
     if scorer is not None:
-        return UsageError(f"--scorer {scorer}: nothing to compare under that name; leave it out to see all")
+        problem = f"nothing to compare under that name{nearest(scorer, known)}"
+        return UsageError(f"--scorer {scorer}: {problem}; leave it out to see all")
     if len(names) == 1:
         other = f"name a second run: holdfast compare {names[0]} OTHER"
         return UsageError(f"{names[0]} has one model for each task and no variants; {other}")
     problem = f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
     others = [
-        f"{run.run_id} also has {each.evaluation} ({each.name or ', '.join(each.scorers)})"
+        f"{run.run_id} also has {each.evaluation} ({run.evaluation_names()[each.evaluation]})"
         for run in runs
         for each in run.evaluations()
         if not each.current

@@ -123,6 +123,7 @@ if TYPE_CHECKING:
         MakeQuestion,
         Question,
         QuestionReader,
+        asked_texts,
         column_kinds,
         parse_columns,
         readable_input,
@@ -226,7 +227,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "progress.page": "progress_html",
             "progress.view": "ProgressTracker ProgressView jobs_text",
             "questions": (
-                "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
+                "UNKNOWN MakeQuestion Question QuestionReader asked_texts column_kinds parse_columns readable_input "
                 "resolve_columns value_text"
             ),
             "reduction": "SampleGroups read_weights",
@@ -324,6 +325,7 @@ __all__ = [
     "add_questions",
     "adjust_p_values",
     "anomaly_lines",
+    "asked_texts",
     "attempts_of",
     "bar",
     "brief",

@@ -197,8 +197,8 @@ def _text_or_size(text: str, size_of: Callable[[str], int | None]) -> str:
 
 
 _OPTION = re.compile(
-    r"(?<![\w-])--(adjust|all|anomaly|at-least|baseline|confidence|evaluation|grep|identical-passes|if-unsure|kind|limit"
-    r"|margin|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
+    r"(?<![\w-])--(adjust|all|anomaly|at-least|baseline|columns|confidence|evaluation|format|grep|identical-passes"
+    r"|if-unsure|kind|limit|margin|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
     r"(?: (pass|fail|-?[0-9]+(?:\.[0-9]+)?)(?![\w./-]))?"
 )
 _COMMAND = re.compile(r"\bholdfast [^;,:()`]*$")

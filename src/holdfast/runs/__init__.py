@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         TableRow,
         changes_of,
     )
-    from holdfast.runs.compare.comparison import comparison_of
+    from holdfast.runs.compare.comparison import ShownQuestions, comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
     from holdfast.runs.execution.answer_selection import AnswerSelection
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         resolve_spec_file,
     )
     from holdfast.runs.replay import open_replay, play, replay_in_debugger
+    from holdfast.runs.report_file import ReportChoice, report_format, report_source
     from holdfast.runs.requests import add_note, cancel, change_tags, set_score, tune
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.scoring import (
@@ -98,7 +99,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "actions": "naming_parameters",
             "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
-            "compare.comparison": "comparison_of",
+            "compare.comparison": "ShownQuestions comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
             "execution.answer_selection": "AnswerSelection",
@@ -120,6 +121,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "maintenance.merge": "Merged merge",
             "mirror.remote": "find_in_mirror",
             "overrides": ("Overrides assignments left_without_failures load_given resolve_run resolve_spec_file"),
+            "report_file": "ReportChoice report_format report_source",
             "replay": "open_replay play replay_in_debugger",
             "requests": "add_note cancel change_tags set_score tune",
             "run": "Run open_run",
@@ -166,6 +168,7 @@ __all__ = [
     "Recoverable",
     "Recovered",
     "RecoveryOptions",
+    "ReportChoice",
     "RetentionRule",
     "Retry",
     "Run",
@@ -179,6 +182,7 @@ __all__ = [
     "ServerCheck",
     "ShardChoice",
     "ShardStatus",
+    "ShownQuestions",
     "Supervisor",
     "TableRow",
     "Trial",
@@ -239,6 +243,8 @@ __all__ = [
     "recover",
     "references_of",
     "replay_in_debugger",
+    "report_format",
+    "report_source",
     "rescan_anomalies",
     "resolve_run",
     "resolve_scorers",

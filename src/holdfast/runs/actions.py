@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -20,12 +20,13 @@ from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Selection, nearest
 
 if TYPE_CHECKING:
-    from holdfast.report import Plot, RunReport
+    from holdfast.report import ExportLine, KeyFilter, Plot, RunReport
     from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
     from holdfast.runs.execution.session import RunOutcome
     from holdfast.runs.export import Export
+    from holdfast.runs.run import Run
     from holdfast.runs.verification import RunVerification
     from holdfast.score import Entry
 
@@ -303,13 +304,9 @@ class RunActions(OpenedRun):
         **chosen: Unpack[ChosenKeys],
     ) -> None:
         """`export` without blocking the event loop."""
-        from holdfast.report import KeyFilter
         from holdfast.runs.export import Export
 
-        unknown = chosen.keys() - set(KeyFilter.__struct_fields__)
-        if unknown:
-            raise TypeError(f"export() has no argument {min(unknown)!r}")
-        keys = msgspec.convert(chosen, KeyFilter)
+        keys = _key_filter("export", chosen)
         await asyncio.to_thread(
             _export, self.place, Export(os.fspath(output), format, events, evaluation, keys, tuple(columns))
         )
@@ -356,6 +353,14 @@ class RunActions(OpenedRun):
         the scores of built-in scorers.
         """
         return _block(self.verify_async(scores=scores))
+
+    def chosen_lines(self, lines: "Iterator[ExportLine]", chosen: ChosenKeys) -> "Iterator[ExportLine]":
+        """The lines of this run that pass all conditions."""
+        from holdfast.runs.export import select_lines
+
+        keys = _key_filter("samples", chosen)
+        with naming_parameters():
+            return select_lines(cast("Run", self), lines, keys) if keys else lines
 
     def _require_local(self) -> None:
         if self.place.url:
@@ -436,6 +441,15 @@ def _block(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     return run_blocking(await_work)
+
+
+def _key_filter(function: str, chosen: ChosenKeys) -> "KeyFilter":
+    from holdfast.report import KeyFilter
+
+    unknown = chosen.keys() - set(KeyFilter.__struct_fields__)
+    if unknown:
+        raise TypeError(f"{function}() has no argument {min(unknown)!r}")
+    return msgspec.convert(chosen, KeyFilter)
 
 
 def _report(place: RunLocation, evaluation: str) -> "RunReport":

@@ -14,13 +14,12 @@ from holdfast.cli.targets import run_to_show
 from holdfast.report import (
     Comparison,
     ComparisonResult,
+    asked_texts,
     common_model,
     comparison_title,
     first_line,
-    readable_input,
-    value_text,
 )
-from holdfast.runs import GateOptions, Run, comparison_of, gate_result_of
+from holdfast.runs import GateOptions, Run, ShownQuestions, comparison_of, gate_result_of
 
 NOT_PASSED = 7
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
@@ -36,12 +35,15 @@ class CompareOptions(msgspec.Struct, frozen=True):
     adjust: str = "holm"
     limit: int | None = None
     all_columns: bool = False
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows beside each question; see `parse_columns`."""
 
 
 def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
     with opened_runs(names, store) as runs:
-        questions = _CHANGED if options.limit is None and not as_json else options.limit
-        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, questions)
+        limit = _CHANGED if options.limit is None and not as_json else options.limit
+        shown = ShownQuestions(limit, options.columns)
+        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, shown)
     if as_json:
         limited = (msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found.comparisons)
         print_json(msgspec.structs.replace(found, comparisons=tuple(limited)))
@@ -85,11 +87,8 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
-        question, target = readable_input(shift), value_text(shift.target)
-        if question:
-            print_line(f"    question: {first_line(question, _EXCERPT)}")
-        if target is not None:
-            print_line(f"    target: {first_line(target, _EXCERPT)}")
+        for label, text in asked_texts(shift):
+            print_line(f"    {label}: {first_line(text, _EXCERPT)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")

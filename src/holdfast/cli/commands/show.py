@@ -32,6 +32,7 @@ from holdfast.report import (
     Grid,
     PaidTwice,
     anomaly_lines,
+    asked_texts,
     cost_sentences,
     counted,
     dollars,
@@ -47,13 +48,11 @@ from holdfast.report import (
     marked_lines,
     phase_table,
     profile_lines,
-    readable_input,
     retry_lines,
     shortened,
     status_text,
     status_tone,
     tokens,
-    value_text,
     wrong_lines,
 )
 from holdfast.report import KeyFilter as WantedKeys
@@ -199,13 +198,7 @@ def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str
 
 def _sample_texts(line: ExportLine) -> Iterator[tuple[str, str]]:
     """What was asked and what came of it, each with a label. What is not recorded is left out."""
-    question = readable_input(line)
-    if question:
-        yield "question", question
-    if line.target is not None:
-        yield "target", value_text(line.target) or ""
-    for name, value in (line.row or {}).items():
-        yield f"row.{name}", value_text(value) or ""
+    yield from asked_texts(line)
     if line.error is not None:
         yield "error", f"{line.error.kind}: {line.error.message}"
     elif line.output is not None:

@@ -183,7 +183,7 @@ def test_a_report_saves_itself_in_the_format_of_the_suffix_as_the_command_does(f
         mine, theirs = ((folder / f"{whose}.{suffix}").read_text() for whose in ("mine", "theirs"))
         assert mine == theirs, format
     assert "<dt>row.level</dt>" in (folder / "mine.html").read_text()
-    with pytest.raises(holdfast.errors.UsageError, match=r"mine\.txt: name the format with format: markdown \(\.md\), "):
+    with pytest.raises(holdfast.errors.UsageError, match=r"mine\.txt: name the format with format: markdown \(\.md\)"):
         report.save(folder / "mine.txt")
     refused = call("report", "r", "--output", "mine.txt", cwd=folder)
     assert (refused.code, "name the format with --format: markdown (.md)" in refused.err) == (2, True)

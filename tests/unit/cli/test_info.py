@@ -206,3 +206,17 @@ def test_names_and_formats_are_completed() -> None:
     assert complete("holdfast info humane") == ["humaneval"]
     assert complete("holdfast export --format p") == ["parquet"]
     assert complete("holdfast report --format j") == ["junit", "json"]
+    assert complete("holdfast leaderboard --format m") == ["markdown"]
+    assert complete("holdfast run humane") == ["humaneval"]
+    assert complete("holdfast run --scorer exact_") == complete("holdfast score r --scorers exact_") == ["exact_match"]
+
+
+def test_files_evaluations_and_columns_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = write_spec(tmp_path)
+    assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
+    (evaluation,) = json.loads(call("show", "r", "--json", cwd=tmp_path).out)["evaluations"]
+    assert complete(f"holdfast run {spec.name[:3]}") == [spec.name]
+    assert complete("holdfast report r --evaluation ") == [evaluation]
+    assert complete("holdfast export r --columns ques") == ["question"]
+    assert complete("holdfast export r --columns id,ans") == ["id,answer"]

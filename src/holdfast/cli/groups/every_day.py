@@ -29,6 +29,7 @@ from holdfast.cli.app import (
     Workers,
     complete_format,
     complete_run,
+    complete_scorer,
     complete_status,
 )
 
@@ -47,7 +48,8 @@ def run(
     prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
     system: Annotated[str, typer.Option(help="Without a spec, or for a benchmark: the system message.")] = "",
     scorer: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.", autocompletion=complete_scorer),
     ] = None,
     base_url: Annotated[str, typer.Option(help="… the base URL of the models' server.")] = "",
     param: Annotated[

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.datasets import rows_of_object
 from holdfast.errors import DamageWarning, SpecError, UsageError
 from holdfast.plan import experiment_of, is_benchmark_name, resolve_benchmarks
-from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table
+from holdfast.report import ComparisonResult, GateResult, LeaderboardResult, Table, field_table, parse_columns
 from holdfast.runs import (
     GateOptions,
     Given,
@@ -29,6 +29,7 @@ from holdfast.runs import (
     Run,
     RunFilter,
     RunSummary,
+    ShownQuestions,
     assignments,
     comparison_of,
     damage_of,
@@ -143,7 +144,7 @@ async def run_async(
     run = Run(ended.place)
     if not given.where:
         run.given = given
-    return run
+    return await run._warn_unless_complete(ended, quiet)  # noqa: SLF001 - users do not call it
 
 
 def run(
@@ -217,15 +218,18 @@ def compare(
     scorer: str | None = None,
     evaluation: str = "",
     adjust: Literal["holm", "bh"] = "holm",
+    columns: Sequence[str] = (),
     store: str | None = None,
 ) -> ComparisonResult:
     """Compare the first run with each other one; if there is one run, its models and variants. Prints as a table.
 
-    `adjust`: Holm's method or Benjamini and Hochberg's. `comparable` is False, and `warnings` says why, if data or
+    `adjust`: Holm's method or Benjamini and Hochberg's. `columns` of the data rows are in the `row` of each of
+    `comparisons[…].changed`; `["*"]` means all. `comparable` is False, and `warnings` says why, if data or
     scorers differ. Raises UsageError if there is nothing to compare, and DamagedError for a damaged run.
     """
     with _opened(runs, store) as opened, naming_parameters():
-        return comparison_of(opened, scorer, evaluation, adjust)
+        questions = ShownQuestions(columns=parse_columns(columns))
+        return comparison_of(opened, scorer, evaluation, adjust, questions)
 
 
 async def compare_async(
@@ -233,10 +237,12 @@ async def compare_async(
     scorer: str | None = None,
     evaluation: str = "",
     adjust: Literal["holm", "bh"] = "holm",
+    columns: Sequence[str] = (),
     store: str | None = None,
 ) -> ComparisonResult:
     """`compare` without blocking the event loop."""
-    work = partial(compare, *runs, scorer=scorer, evaluation=evaluation, adjust=adjust, store=store)
+    options: dict[str, Any] = {"scorer": scorer, "evaluation": evaluation, "adjust": adjust, "columns": columns}
+    work = partial(compare, *runs, **options, store=store)
     return await asyncio.to_thread(work)
 
 

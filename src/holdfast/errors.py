@@ -3,6 +3,7 @@
 HoldfastError
 ├── BadNameError        a run or experiment name that cannot safely become a folder
 ├── SpecError           a spec that cannot be run as it is written; nothing was created
+│   └── ScorerError       an unknown scorer or argument, or a function that is not a scorer
 ├── UsageError          a command or call that cannot be carried out as it was given
 │   └── UnreachableError  its mirror cannot be reached now
 ├── DriftError          a resume that would mix two experiments; nothing was changed
@@ -22,7 +23,7 @@ HoldfastError
 
 Packages add errors of their own below HoldfastError: `records` (NotJsonError), `journal` (BlobError), `datasets`
 (BadFileError), `models` (ModelError, BadConnectionError, BadResponseError, AskFailedError), `solve` (StepFailedError,
-LimitError, ToolArgumentsError, ServerError), `score` (ScorerError, ScoringFailed), `engine` (NotRecordedError,
+LimitError, ToolArgumentsError, ServerError), `score` (ScoringFailed), `engine` (NotRecordedError,
 TaskExitError), `bridge` (BadBodyError, AttemptOverError), `sandbox` (SandboxError), `testing` (ServerStartError,
 BadRequestError).
 
@@ -67,6 +68,18 @@ class BadNameError(HoldfastError):
 
 class SpecError(HoldfastError):
     """A spec is refused, with the file, the place in it and what to do; nothing has been created."""
+
+
+class ScorerError(SpecError):
+    """A scorer cannot be used. Has the place in the spec or the code, the problem, and the nearest valid name."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)  # both arguments, so that the error can be pickled
+        self.place = place
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}"
 
 
 class UsageError(HoldfastError):

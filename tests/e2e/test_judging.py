@@ -1,6 +1,9 @@
 """Judges in whole runs: their calls are durable, a failure of theirs is no score, and nothing is paid for twice."""
 
 import json
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.journal import Entry, Reader
-from tests.e2e.commands import call, exported, run, shown, write_spec
+from tests.e2e.commands import call, environment, exported, run, shown, write_spec
 
 JUDGE = '''
 """A judge that writes down what it is asked, dies, and mumbles, as the files beside it say."""
@@ -136,6 +139,46 @@ def test_judges_score_a_run_that_has_its_answers_without_asking_the_model(tmp_pa
     again = run("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path)
     assert again.code == 0
     assert len(asked(tmp_path)) == 6, "the same evaluation asks nothing more"
+
+
+def test_scoring_in_a_pipe_shows_how_far_it_is(tmp_path: Path) -> None:
+    staged(tmp_path, task={"scorers": ["numeric"]})
+    begin(tmp_path)
+    (tmp_path / "rubric.yaml").write_text(json.dumps([RUBRIC]))
+    done = run("score", "r", "--scorers", "rubric.yaml", cwd=tmp_path)
+    assert done.code == 0, done.err
+    first, last, *_ = done.err.splitlines()
+    assert first == "scoring 6 answers of sums/r"
+    assert re.fullmatch(r"6/6  100%  .*took .*  rubric 4\.00  0 failed", last)
+
+
+SCRIPT = """
+import holdfast
+run = holdfast.open_run("r", store="runs")
+judge = {"provider": "openai", "model": "j", "base_url": "http://127.0.0.1:9", "api_key_env": "", **LIMITS}
+run.score([{"rubric": {"criteria": "It is right."}}], roles={"judge": judge}QUIET)
+"""
+
+
+@pytest.mark.parametrize("quiet", ["", ", quiet=True"], ids=["", "quiet"])
+def test_a_program_is_informed_that_scoring_waits_for_the_judge(quiet: str, tmp_path: Path) -> None:
+    """The first message is due after 3 seconds without an answer; the server is given up after 12."""
+    staged(tmp_path, task={"scorers": ["numeric"]})
+    begin(tmp_path)
+    script = SCRIPT.replace("**LIMITS", '"first_contact_seconds": 12.0').replace("QUIET", quiet)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = "0/6 done, none finished for " in done.stderr
+    assert said == (not quiet), done.stderr
+    if said:
+        assert "judge: " in done.stderr
 
 
 def test_another_judge_is_another_evaluation_and_sends_the_evaluated_model_nothing(tmp_path: Path) -> None:

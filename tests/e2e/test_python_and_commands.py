@@ -54,7 +54,9 @@ def test_compare_gives_the_numbers_of_the_command(tmp_path: Path, store: str) ->
         "one", "two", store=store, adjust="bh"
     )
     (only,) = found.comparisons
-    assert f"{only.mean_second:.4f}" in str(found)
+    assert only.difference is not None
+    assert f"{only.difference.mean:+.4f}" in str(found)
+    assert f"{only.mean_second:.4f}" in str(found.table(all_columns=True))
     assert "<table>" in found._repr_html_()
 
 

@@ -59,15 +59,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_wrong_answer_is_listed_with_what_was_asked(folder: Path) -> None:
     said = call("show", "r", "--wrong", "--model", "four", "--columns", "level", cwd=folder).out.splitlines()
-    assert said[:5] == [
+    assert said[:6] == [
         "sums/four/a/1  finished  includes=False input=False",
         "  question: 1 + 1 <?>",
         "  target: 2",
+        "  prompt: Compute 1 + 1 <?>",
         "  row.level: 1",
         "  answer: 4",
     ]
     failed = call("show", "r", "--failed", cwd=folder).out.splitlines()
-    assert failed[1:4] == ["  question: 3 + 3", "  target: 6", "  error: solver: ValueError: cannot"]
+    assert failed[1:4] == ["  question: 3 + 3", "  target: 6", "  prompt: Compute 3 + 3"]
+    assert failed[4] == "  error: solver: ValueError: cannot"
     (line, *_) = call("show", "r", "--wrong", "--columns", "row.*", "--json", cwd=folder).json()
     assert [line[name] for name in ("input", "target", "prompt")] == ["1 + 1 <?>", "2", "Compute 1 + 1 <?>"]
     assert line["row"] == ROWS[0]
@@ -82,6 +84,9 @@ def test_one_key_has_its_target(folder: Path) -> None:
 def test_columns_need_a_list_and_a_name_that_a_row_has(folder: Path) -> None:
     for wrong, said in (
         (("show", "r", "--columns", "level"), "--columns is for lists of samples"),
+        (("report", "r", "--columns", "level"), "--columns is for reports with questions: add --format html or junit"),
+        (("report", "r", "--format", "html", "--columns", "levl"), "did you mean 'level'?"),
+        (("compare", "r", "--columns", "levl"), "did you mean 'level'?"),
         (("show", "r", "--wrong", "--columns", "levl"), "did you mean 'level'?"),
         (("export", "r", "--columns", "row.levl"), "did you mean 'level'?"),
     ):
@@ -122,9 +127,12 @@ def test_events_have_what_was_asked_too(folder: Path) -> None:
 
 
 def test_a_comparison_shows_the_question_above_both_answers(folder: Path) -> None:
-    said = call("compare", "r", "--scorer", "includes", cwd=folder).out.splitlines()
+    said = call("compare", "r", "--scorer", "includes", "--columns", "level", cwd=folder).out.splitlines()
     at = said.index("  a  False -> True")
-    assert said[at + 1 : at + 5] == ["    question: 1 + 1 <?>", "    target: 2", "    - 4", "    + 2"]
+    asked = ["    question: 1 + 1 <?>", "    target: 2", "    prompt: Compute 1 + 1 <?>", "    row.level: 1"]
+    assert said[at + 1 : at + 7] == [*asked, "    - 4", "    + 2"]
+    found = holdfast.compare("r", scorer="includes", columns=["level"], store=str(folder / "runs"))
+    assert [each.row for each in found.comparisons[0].changed] == [{"level": 1}, {"level": 2}]
     (found,) = call("compare", "r", "--scorer", "includes", "--json", cwd=folder).json()["comparisons"]
     assert [(each["input"], each["target"]) for each in found["changed"]] == [("1 + 1 <?>", "2"), ("2 + 2", "4")]
     assert found["changed"][0]["prompt"] == "Compute 1 + 1 <?>"
@@ -137,15 +145,48 @@ def test_the_question_comes_from_the_run_that_records_it(folder: Path, monkeypat
     (folder / "second.json").write_text(json.dumps({**spec, "record_data": True}))
     assert call("run", "second.json", "--id", "second", cwd=folder).code == 1
     said = call("compare", "hidden", "second", "--scorer", "includes", cwd=folder).out
-    assert "    question: 1 + 1 <?>\n    target: 2\n    - 4\n    + 2\n" in said
+    assert "    question: 1 + 1 <?>\n    target: 2\n    prompt: Compute 1 + 1 <?>\n    - 4\n    + 2\n" in said
 
 
-def test_test_cases_of_junit_have_the_question_and_the_target(folder: Path) -> None:
-    found = ElementTree.fromstring(call("report", "r", "--format", "junit", cwd=folder).out)
-    texts = {case.get("name"): [part.text for part in case] for case in found.iter("testcase")}
-    assert texts["sums/four/a/1"] == ["question: 1 + 1 <?>\ntarget: 2\nanswer: 4"]
-    assert texts["sums/four/b/1"] == []
-    assert texts["sums/four/c/1"] == ["ValueError: cannot\nquestion: 3 + 3\ntarget: 6"]
+def test_test_cases_of_junit_have_what_was_asked_also_those_that_passed(folder: Path) -> None:
+    printed = call("report", "r", "--format", "junit", "--columns", "level", cwd=folder).out
+    found = ElementTree.fromstring(printed)
+    texts = {case.get("name"): [(part.tag, part.text) for part in case] for case in found.iter("testcase")}
+    asked = [f"question: {row['question']}\ntarget: {row['answer']}\nprompt: Compute {row['question']}" for row in ROWS]
+    asked = [f"{text}\nrow.level: {row['level']}" for text, row in zip(asked, ROWS, strict=True)]
+    assert texts["sums/four/a/1"] == [("failure", f"{asked[0]}\nanswer: 4")]
+    assert texts["sums/four/b/1"] == [("system-out", asked[1])]
+    assert texts["sums/four/c/1"] == [("error", f"ValueError: cannot\n{asked[2]}")]
+
+
+def test_scores_in_python_have_what_was_asked(folder: Path) -> None:
+    with holdfast.open_run("r", store=str(folder / "runs")) as run:
+        frame = run.scores().to_pandas()
+        wrong = run.samples(wrong=True, models=["four"])
+        with pytest.raises(TypeError, match="samples\\(\\) has no argument 'wrnog'"):
+            run.samples(wrnog=True)  # type: ignore[call-arg] # the type checker finds it too
+    assert list(frame)[-3:] == ["input", "target", "prompt"]
+    (first,) = frame[(frame.key == "sums/four/a/1") & (frame.scorer == "includes")].to_dict("records")
+    assert (first["input"], first["target"], first["prompt"]) == ("1 + 1 <?>", "2", "Compute 1 + 1 <?>")
+    assert [line.key for line in wrong] == ["sums/four/a/1"]
+
+
+def test_a_report_saves_itself_in_the_format_of_the_suffix_as_the_command_does(folder: Path) -> None:
+    with holdfast.open_run("r", store=str(folder / "runs")) as run:
+        report = run.report()
+    for suffix, format in (("html", "html"), ("xml", "junit"), ("md", "markdown"), ("json", "json"), ("tex", "latex")):
+        columns = ["level"] if format in ("html", "junit") else []
+        report.save(folder / f"mine.{suffix}", columns=columns)
+        options = ["--columns", "level"] if columns else []
+        done = call("report", "r", "--output", f"theirs.{suffix}", *options, cwd=folder)
+        assert (done.code, done.err) == (0, f"wrote theirs.{suffix}\n")
+        mine, theirs = ((folder / f"{whose}.{suffix}").read_text() for whose in ("mine", "theirs"))
+        assert mine == theirs, format
+    assert "<dt>row.level</dt>" in (folder / "mine.html").read_text()
+    with pytest.raises(holdfast.errors.UsageError, match=r"mine\.txt: name the format with format: markdown \(\.md\)"):
+        report.save(folder / "mine.txt")
+    refused = call("report", "r", "--output", "mine.txt", cwd=folder)
+    assert (refused.code, "name the format with --format: markdown (.md)" in refused.err) == (2, True)
 
 
 def test_failures_on_the_page_have_the_question_and_the_target(folder: Path) -> None:
@@ -154,6 +195,7 @@ def test_failures_on_the_page_have_the_question_and_the_target(folder: Path) -> 
     failures = page[start : page.index("</section>", start)]
     assert re.search(r"<dt>Question</dt><dd><div [^>]*>3 \+ 3</div></dd>", failures)
     assert re.search(r"<dt>Target</dt><dd><div [^>]*>6</div></dd>", failures)
+    assert re.search(r"<dt>Prompt</dt><dd><div [^>]*>Compute 3 \+ 3</div></dd>", failures)
 
 
 def test_without_recorded_data_everything_is_null(folder: Path) -> None:

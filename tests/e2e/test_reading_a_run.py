@@ -134,8 +134,10 @@ def test_one_thing_is_reported_in_the_singular(tmp_path: Path) -> None:
 def test_a_cut_list_names_the_option_that_lists_more(tmp_path: Path) -> None:
     call("run", write_spec(tmp_path, 3), "--id", "x", cwd=tmp_path)
     cut = call("show", "x", "--grep", ".", "--limit", "2", cwd=tmp_path).out.splitlines()
-    assert cut[-1].startswith("… and more; to list up to 20, add --limit 20. The history of one: holdfast show x ")
-    assert "… and more" not in call("show", "x", "--grep", ".", "--limit", "20", cwd=tmp_path).out
+    assert cut[-1].startswith(
+        "2 of 3 are listed; to list up to 20, add --limit 20. The history of one: holdfast show x "
+    )
+    assert "are listed" not in call("show", "x", "--grep", ".", "--limit", "20", cwd=tmp_path).out
 
 
 def test_steps_are_counted_over_all_sessions(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """A model that refuses every request stops its cells at once, with one message; the same command continues later."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
-from tests.e2e.commands import Done, exported, run, shown, write_spec
+from tests.e2e.commands import Done, call, exported, run, shown, write_spec
 
 RUN = ("run", "eval.yaml", "--id", "x", "--store", "runs")
 KEY = {"api_key_env": "ARITH_KEY"}
@@ -64,6 +65,28 @@ def test_a_wrong_name_is_answered_with_the_models_of_the_server(tmp_path: Path) 
         write_spec(tmp_path, 10, server.base_url, model={"model": "test-modle"})
         assert "did you mean 'test-model'? The server lists test-model" in run(*RUN, cwd=tmp_path).err
     assert "did you mean 'test-model'?" in shown("x", tmp_path / "runs")["reason"]
+
+
+def test_the_advice_after_a_wrong_name_continues_with_the_right_one(tmp_path: Path) -> None:
+    """The name has a dot, as many have, and another model beside it is fine."""
+    server = start_server_process(Behaviour(faults=[Fault("404")]))
+    try:
+        with start_server_process() as fine:
+            model = {"provider": "openai"}
+            wrong = {**model, "name": "gpt-4.1", "model": "test-modle", "base_url": server.base_url}
+            write_spec(tmp_path, 6, models=[wrong, {**model, "name": "b", "model": "b", "base_url": fine.base_url}])
+            refused = run(*RUN, cwd=tmp_path)
+            assert refused.code == 1
+            advised = "holdfast resume x --set models.gpt-4.1.model=test-model"
+            advice = f"Continue with the right name: {advised}, or with a corrected spec: holdfast resume x SPEC"
+            assert advice in refused.err
+            assert f"Continue with: {advised}" in call("show", "x", cwd=tmp_path).out
+            server = restarted(server, Behaviour())
+            done = run(*shlex.split(advised)[1:], cwd=tmp_path)
+            assert done.code == 0, done.said
+        assert kinds(tmp_path) == {"finished": 12}
+    finally:
+        server.close()
 
 
 def test_a_cell_beside_one_that_is_refused_continues(tmp_path: Path) -> None:

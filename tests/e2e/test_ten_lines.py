@@ -199,8 +199,8 @@ def test_a_notebook_shows_each_result_once(tmp_path: Path) -> None:
         "holdfast.list_runs()",
         "holdfast.leaderboard(run)",
         "holdfast.gate(run, at_least=0.1)",
-        "run.score('exact_match')",
-        "await run.score_async(right)",
+        "run.score('exact_match', quiet=True)",
+        "await run.score_async(right, quiet=True)",
         "run.plot()",
         "run.verify()",
     ]

@@ -86,6 +86,7 @@ def print_version(requested: bool) -> None:
 
 
 STATUSES = ("running", "stalled", "interrupted", "completed", "failed", "cancelled", "unreadable")
+BOARD_FORMATS = ("table", "markdown", "latex", "html", "csv", "json")
 _OFFERED_MAX = 500
 _PLAIN = re.compile(r"[\w.,:@%+=/-]+")
 
@@ -127,6 +128,74 @@ def complete_format(ctx: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def complete_board_format(incomplete: str) -> list[str]:
+    """The formats of `leaderboard`."""
+    return [each for each in BOARD_FORMATS if each.startswith(incomplete)]
+
+
+def complete_benchmark(incomplete: str) -> list[tuple[str, str]]:
+    """The names of benchmarks."""
+    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
+        from holdfast.plan import all_benchmarks
+
+        return [(name, each.title) for name, each in all_benchmarks().items() if name.startswith(incomplete)]
+    return []
+
+
+def complete_spec(incomplete: str) -> list[tuple[str, str]]:
+    """Specs in files, and benchmarks."""
+    return [*_files(incomplete, (".yaml", ".yml", ".json")), *complete_benchmark(incomplete)]
+
+
+def complete_scorer(incomplete: str) -> list[tuple[str, str]]:
+    """The names of scorers, and files with scorers."""
+    found = _files(incomplete, (".py", ".yaml", ".yml"))
+    with contextlib.suppress(Exception):
+        from holdfast.score import SCORERS
+
+        found += [(name, "a scorer") for name in SCORERS if name.startswith(incomplete)]
+    return found
+
+
+def complete_evaluation(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The evaluations of the run that is named."""
+    with contextlib.suppress(Exception), _named_run(ctx) as run:
+        return [each for each in run.evaluation_names().items() if each[0].startswith(incomplete)]
+    return []
+
+
+def complete_columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The columns of the first row of the run that is named; after a comma, the next one."""
+    before, comma, last = incomplete.rpartition(",")
+    with contextlib.suppress(Exception), _named_run(ctx) as run:
+        row = next(iter(run.lines(columns=["*"]))).row or {}
+        names = [name for name in row if _PLAIN.fullmatch(name) and "," not in name]
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+    return []
+
+
+def _named_run(ctx: typer.Context) -> Any:
+    from holdfast.runs import open_run
+
+    name = ctx.params.get("name") or next(iter(ctx.params.get("names") or ctx.args))  # of several, the rest is in args
+    return open_run(str(name), store=ctx.params.get("store"))
+
+
+def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Folders, and files with one of the suffixes."""
+    above, found = os.path.dirname(incomplete), list[tuple[str, str]]()
+    with contextlib.suppress(OSError, ValueError), os.scandir(above or ".") as entries:
+        for entry in entries:
+            path = os.path.join(above, entry.name)
+            is_hidden = entry.name.startswith(".") and not os.path.basename(incomplete)
+            if path.startswith(incomplete) and _PLAIN.fullmatch(path) and not is_hidden:
+                if entry.is_dir():
+                    found.append((f"{path}/", "a folder"))
+                elif path.endswith(suffixes):
+                    found.append((path, "a file"))
+    return sorted(found)
+
+
 def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:
     """Experiment, id and last change of every run that can be read."""
     from urllib.parse import unquote  # late: `--help` does not need it
@@ -149,7 +218,11 @@ def _folders(path: str) -> list["os.DirEntry[str]"]:
 Specs = Annotated[list[str], typer.Argument(metavar="SPEC", help="The spec, a YAML file; or several.")]
 OptionalSpecs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SPEC", help="A spec, a YAML file, or several; or benchmarks, such as gsm8k."),
+    typer.Argument(
+        metavar="SPEC",
+        help="A spec, a YAML file, or several; or benchmarks, such as gsm8k.",
+        autocompletion=complete_spec,
+    ),
 ]
 RunName = Annotated[
     str,
@@ -212,11 +285,19 @@ Trust = Annotated[
     ),
 ]
 Evaluation = Annotated[
-    str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
+    str,
+    typer.Option(
+        help="An evaluation's id, a prefix of it, or its name. Default: the one used last.",
+        autocompletion=complete_evaluation,
+    ),
 ]
 Columns = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Add columns of the data rows: names separated by commas, or 'row.*' for all."),
+    typer.Option(
+        metavar="NAMES",
+        help="Add columns of the data rows: names separated by commas, or 'row.*' for all.",
+        autocompletion=complete_columns,
+    ),
 ]
 Events = Annotated[bool, typer.Option("--events/--no-events", help="Add the steps of every key, or add none.")]
 IncludeRestricted = Annotated[

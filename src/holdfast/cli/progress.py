@@ -147,6 +147,17 @@ async def watch(engine: "Engine", place: RunLocation) -> None:
             write_progress(_encode(engine.progress_by_model(), place), engine.spec.progress_file)
 
 
+async def watch_scoring(engine: "Engine", place: RunLocation) -> None:
+    """Show how many saved answers are scored until cancelled, then the last state."""
+    from holdfast.runs import watch_progress  # late: this imports the engine
+
+    if engine.progress.planned:
+        shard = f", shard {place.shard}" if place.shard else ""
+        answers = counted(engine.progress.planned, "answer")
+        sys.stderr.write(f"scoring {answers} of {place.experiment}/{place.run_id}{shard}\n")
+        await watch_progress(engine, run_display())
+
+
 async def report_to(supervisor: "Supervisor", engine: "Engine", place: RunLocation) -> None:
     """Send the progress of a worker to the driver of a sharded run until cancelled, then its last state."""
     try:

@@ -213,6 +213,10 @@ class Budget:
         """Return what the answers of an evaluated model cost so far."""
         return self._accounts.setdefault(model, Account())
 
+    def clear_accounts(self) -> None:
+        """Let `account` count only what is spent from now on, as by the judges of one evaluation."""
+        self._accounts.clear()
+
     def limit(self, name: Name, model: ModelHandle, evaluated: str) -> ModelHandle:
         """Return the same model, with requests that are sent only while the budget lasts. `evaluated`: the model whose
         answers they are for.

@@ -99,6 +99,7 @@ class ModelClient:
         self.closed: ModelError | None = None
         """Why no more requests are sent; None while they are."""
         self._model = model
+        self._place = place
         self._tell = tell
         self._retries = Retries(
             count=model.request_retries, on_retry=lambda error: retried(f"{error.kind}: {error.message}")
@@ -221,7 +222,7 @@ class ModelClient:
             failed = ModelError(error.kind, error.message)
             failed.tries = tries
             raise failed
-        cell.stop(f"{error.kind}: {error.message}")
+        cell.stop(f"{self._place}: {error.kind}: {error.message}")
         await asyncio.get_running_loop().create_future()  # until the engine cancels the sample
         raise AssertionError("unreachable")
 

@@ -83,9 +83,7 @@ class Engine:
     """One process's work on one run."""
 
     def __init__(self, job: RunJob, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
-        scorers = (scorer.name for task in job.spec.tasks for scorer in job.scorers.get(task.name, ()))
-        repeats = {name: work.task.repeats for name, work in job.works.items()}
-        self._counts = RunCounts(fold, job.cells, repeats, scorers, clock())
+        self._counts = RunCounts(fold, job.cells, job.works, job.scorers, clock(), only_scores=not job.answers)
         self._progress = self._counts.progress
         self._clock = clock
         self._job = job
@@ -117,6 +115,8 @@ class Engine:
         self._open_batches()
         prices = prices_of(job.spec, fold.story, job.given)
         self.budget = Budget(job.spec.limits.run, fold.story, prices, self._stop_at_budget, job.grants)
+        if not job.answers:
+            self.budget.clear_accounts()
         self._live_workers = 1
         self._counting: asyncio.Task[None] | None = None
         self._attachments = Attachments(job.run)
@@ -147,6 +147,8 @@ class Engine:
         progress.sending = sum(client.sending for client in clients)
         progress.at_once = sum(client.pace.window.size for client in clients if client.sending or client.turns.waiting)
         progress.held = "; ".join(filter(None, (*(client.wait_reason() for client in clients), self.budget.waits_for)))
+        if progress.scoring:
+            progress.in_flight = len(self._sampler.flights)
         self._counts.sum_usage()
         return progress
 
@@ -515,7 +517,7 @@ class Engine:
                 done = await self._sampler.score(ticket, setup, members, history)
             self._progress.taken += done.taken
             if done.records:
-                self._progress.scored += sum(each.o in self._fold.unscored for each in members)
+                self._counts.count_scored(ticket.cell, sum(each.o in self._fold.unscored for each in members))
 
     def _start_looking(self) -> None:
         """Scan answers that were checked with an older list of anomalies, or with none."""

@@ -5,12 +5,15 @@ display that shows them, a few times a second. Nothing is stored: after a crash 
 has (`Fold`) and continues.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+import bisect
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.plan import PreparedTask
 from holdfast.records import Cell, Usage, escape
-from holdfast.score import CellScores, RunningMean
+from holdfast.score import CellScores, RunningMean, Scorer
 from holdfast.state import Fold
 
 
@@ -34,6 +37,8 @@ class ModelProgress(msgspec.Struct):
     """A model without a price was used: the dollars are not all."""
     scores: dict[str, RunningMean] = msgspec.field(default_factory=dict)
     """By scorer, over all tasks."""
+    scorer_failures: int = 0
+    """How often a scorer failed on its answers, in this process."""
 
 
 class CellProgress(msgspec.Struct):
@@ -102,15 +107,24 @@ class Progress(msgspec.Struct):
     shards: int = 0
     """How many shards the run has; 0 in the progress of one process."""
     shards_done: int = 0
+    scoring: bool = False
+    """Nothing is answered: `planned` and `finished` count saved answers that this process scores."""
 
 
 class RunCounts:
     """The counters of one process's work on a run."""
 
     def __init__(
-        self, fold: Fold, cells: Iterable[Cell], repeats: Mapping[str, int], scorers: Iterable[str], started: float
+        self,
+        fold: Fold,
+        cells: Iterable[Cell],
+        works: Mapping[str, PreparedTask],
+        scorers: Mapping[str, Sequence[Scorer]],
+        started: float,
+        *,
+        only_scores: bool = False,
     ) -> None:
-        """`repeats`: by task. `scorers`: the names of all scorers."""
+        """`works` and `scorers`: by task. `only_scores`: nothing is answered."""
         before = fold.finished.count + fold.failed.count
         self.progress = Progress(
             fold.planned,
@@ -123,7 +137,7 @@ class RunCounts:
         )
         self.cells: dict[int, CellProgress] = {}
         """By their first ordinal."""
-        self._scorers = list(dict.fromkeys(scorers))
+        self._scorers = list(dict.fromkeys(scorer.name for every in scorers.values() for scorer in every))
         # What samples used since the last `sum_usage`.
         self.input_tokens = self.output_tokens = self.cached_tokens = 0
         self.reasoning_tokens = self.cache_write_tokens = self.requests = 0
@@ -136,10 +150,33 @@ class RunCounts:
             model.before += finished + failed
             # Cells of the same task and model share their scores: `extend` adds a cell.
             name = f"{escape(cell.task)}/{escape(cell.model)}"
-            scores = fold.scores.setdefault(name, CellScores(repeats[cell.task]))
+            scores = fold.scores.setdefault(name, CellScores(works[cell.task].task.repeats))
             if cell.count:  # one without keys has the same ordinal as the next
                 left = cell.count - finished - failed
                 self.cells[cell.first] = CellProgress(cell.task, cell.model, model, scores, left)
+        if only_scores:
+            self._plan_scoring(fold.unscored, scorers, started)
+
+    def _plan_scoring(self, unscored: Collection[int], scorers: Mapping[str, Sequence[Scorer]], started: float) -> None:
+        """Count the answers to score instead of samples."""
+        firsts = sorted(self.cells)
+        to_score = Counter(firsts[bisect.bisect_right(firsts, ordinal) - 1] for ordinal in unscored)
+        self.progress = Progress(0, started=started, scoring=True)
+        for cell in self.cells.values():
+            cell.of.planned = cell.of.finished = cell.of.failed = cell.of.before = cell.left = 0
+        for first, count in to_score.items():
+            cell = self.cells[first]
+            if scorers.get(cell.task):  # else Holdfast cannot score them: nothing is left to do
+                cell.of.planned += count
+                self.progress.planned += count
+        self.progress.models = {cell.model: cell.of for cell in self.cells.values() if cell.of.planned}
+
+    def count_scored(self, cell: Cell, answers: int) -> None:
+        """Count saved answers that have their scores now."""
+        self.progress.scored += answers
+        if self.progress.scoring:
+            self.progress.finished += answers
+            self.cells[cell.first].of.finished += answers
 
     def sum_usage(self) -> None:
         """Add what samples used to the progress."""
@@ -154,13 +191,14 @@ class RunCounts:
         """
         models = self.progress.models
         for model in models.values():
-            model.stopped, model.scores = 0, {}
+            model.stopped, model.scores, model.scorer_failures = 0, {}, 0
         for cell in self.cells.values():
             model = cell.of
             if (cell.task, cell.model) in stopped:
                 model.stopped += cell.left
         shared = {id(cell.scores): cell for cell in self.cells.values()}
         for cell in shared.values():
+            cell.of.scorer_failures += cell.scores.failures
             scores = cell.of.scores
             for scorer, mean in cell.scores.means.items():
                 scores[scorer] = scores[scorer] + mean if scorer in scores else mean

@@ -124,6 +124,7 @@ if TYPE_CHECKING:
         MakeQuestion,
         Question,
         QuestionReader,
+        asked_texts,
         column_kinds,
         parse_columns,
         readable_input,
@@ -178,6 +179,7 @@ if TYPE_CHECKING:
         human_bytes,
         lines_of,
         money,
+        name_parameters,
         shortened,
         status_text,
         status_tone,
@@ -226,7 +228,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "progress.page": "progress_html",
             "progress.view": "ProgressTracker ProgressView jobs_text",
             "questions": (
-                "UNKNOWN MakeQuestion Question QuestionReader column_kinds parse_columns readable_input "
+                "UNKNOWN MakeQuestion Question QuestionReader asked_texts column_kinds parse_columns readable_input "
                 "resolve_columns value_text"
             ),
             "reduction": "SampleGroups read_weights",
@@ -242,7 +244,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
-                "format_interval format_mean format_number format_p human_bytes lines_of money shortened status_text "
+                "format_interval format_mean format_number format_p human_bytes lines_of money name_parameters "
+                "shortened status_text "
                 "status_tone text_of without_scorer_name"
             ),
         },
@@ -324,6 +327,7 @@ __all__ = [
     "add_questions",
     "adjust_p_values",
     "anomaly_lines",
+    "asked_texts",
     "attempts_of",
     "bar",
     "brief",
@@ -386,6 +390,7 @@ __all__ = [
     "marked_lines",
     "model_profiles",
     "money",
+    "name_parameters",
     "nearest_key",
     "note_lines",
     "overlap_line",

@@ -37,7 +37,7 @@ from holdfast.records import (
 )
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, StoredSpec, used_dollars
-from holdfast.report.questions import Question, QuestionReader
+from holdfast.report.questions import UNKNOWN, Question, QuestionReader
 from holdfast.report.reduction import SampleGroups
 from holdfast.report.text import without_scorer_name
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
@@ -293,10 +293,18 @@ class ScoreLine(msgspec.Struct, frozen=True):
     author: str = ""
     """Who set it by hand; empty for a scorer's score."""
     evaluation: str = ""
+    input: Any = None
+    target: Any = None
+    prompt: str | None = None
 
 
-def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
-    """One line per score. Empty `evaluation` means the newest. Answers and scores are read side by side."""
+_UNASKED: Mapping[int, Question] = {}
+
+
+def score_lines(index: Index, evaluation: str = "", asked: Mapping[int, Question] = _UNASKED) -> Iterator[ScoreLine]:
+    """One line per score. Empty `evaluation` means the newest. Answers and scores are read side by side. `asked`: what
+    each key was asked, by ordinal.
+    """
     answers = index.answers("finished")
     answer = next(answers, None)
     evaluation = evaluation or index.story.evaluation
@@ -306,7 +314,13 @@ def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
         assert answer is not None
         key = parse_key(answer.key)
         failure = without_scorer_name(row.scorer, row.failure)
-        yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author, evaluation)
+        question = asked.get(row.o, UNKNOWN)
+        yield ScoreLine(
+            *(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author, evaluation),
+            input=question.input,
+            target=question.target,
+            prompt=question.prompt,
+        )
 
 
 _TYPES = ("step", "step.started", "sample.failed")

@@ -274,3 +274,19 @@ def readable_input(question: Any) -> str:
     if isinstance(question.input, list) and question.prompt:
         return str(question.prompt)
     return value_text(question.input) or ""
+
+
+def readable_prompt(question: Any) -> str:
+    """The rendered prompt of anything with `input` and `prompt`, if it says more than the input; else empty."""
+    prompt = question.prompt or ""
+    return "" if prompt.strip() == readable_input(question).strip() else prompt
+
+
+def asked_texts(question: Any) -> Iterator[tuple[str, str]]:
+    """What anything with `input`, `target`, `prompt` and `row` was asked, as labels and texts for people: question,
+    target, and if they add something the prompt and the chosen columns of the row. What is not known is left out.
+    """
+    texts = [("question", readable_input(question)), ("target", value_text(question.target))]
+    texts += [("prompt", readable_prompt(question))]
+    texts += [(f"{_PREFIX}{name}", value_text(value)) for name, value in (question.row or {}).items()]
+    yield from ((label, text) for label, text in texts if text or (text is not None and label == "target"))

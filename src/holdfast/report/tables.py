@@ -30,6 +30,7 @@ from holdfast.report.text import (
     format_interval,
     format_mean,
     format_number,
+    name_parameters,
     status_text,
     status_tone,
 )
@@ -79,7 +80,8 @@ def report_table(report: RunReport, command: Command | None = None, *, all_colum
     """
     names, rows = report_rows(report, all_columns=all_columns)
     sentences = [Sentence(sentence, "bold") for sentence in result_sentences(report, command)]
-    above: list[RenderableType] = [headline(report), *map(Sentence, notice_lines(report)), *sentences, ""]
+    notices = notice_lines(report) if command is not None else map(name_parameters, notice_lines(report))
+    above: list[RenderableType] = [headline(report), *map(Sentence, notices), *sentences, ""]
     every = command("report", "--all") if command is not None else f"holdfast report {report.run_id} --all"
     table = plain_table(names, rows, () if all_columns else _OPTIONAL, f"see {every}")
     titles, parts = strata_rows(report.cells)
@@ -104,10 +106,11 @@ def strata_rows(cells: Sequence[CellReport]) -> tuple[list[str], list[tuple[str,
 
 
 def report_html(report: RunReport) -> str:
-    """The same for a notebook."""
+    """The same for a notebook, with the columns that most readers need."""
     below = html_lines(str(line) for line in _footnotes(report, None))
-    above = html_lines((headline(report).plain, *notice_lines(report), *result_sentences(report)))
-    return f"{above}{html_table(*report_rows(report))}{below}"
+    notices = map(name_parameters, notice_lines(report))
+    above = html_lines((headline(report).plain, *notices, *result_sentences(report)))
+    return f"{above}{html_table(*report_rows(report, all_columns=False))}{below}"
 
 
 def report_rows(report: RunReport, *, all_columns: bool = True) -> tuple[list[str], list[list[str]]]:

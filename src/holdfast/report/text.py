@@ -8,6 +8,7 @@ Invariant: nothing is cut off, because a name that is cut off cannot be copied i
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -193,6 +194,35 @@ def _text_or_size(text: str, size_of: Callable[[str], int | None]) -> str:
         return f"[{shortened(text, _SHORT_WIDTH // 2)}]" if text.startswith(_INLINE) else text
     size = size_of(text)
     return f"[{reference.type}]" if size is None else f"[{reference.type} {human_bytes(size)}]"
+
+
+_OPTION = re.compile(
+    r"(?<![\w-])--(adjust|all|anomaly|at-least|baseline|columns|confidence|evaluation|format|grep|identical-passes"
+    r"|if-unsure|kind|limit|margin|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
+    r"(?: (pass|fail|-?[0-9]+(?:\.[0-9]+)?)(?![\w./-]))?"
+)
+_COMMAND = re.compile(r"\bholdfast [^;,:()`]*$")
+"""A command that goes on: its options stay."""
+_ROLE = re.compile(r"--role ([\w-]+)=([\w./-]+)")
+_PARAMETERS = {"role": "roles", "sample": "samples"}
+_FLAGS = frozenset({"identical-passes", "wrong"})
+
+
+def name_parameters(text: str) -> str:
+    """A message for a program: with the parameters of functions instead of the options of commands."""
+
+    def write(match: re.Match[str]) -> str:
+        if _COMMAND.search(text[: match.start()]):
+            return match[0]
+        name = _PARAMETERS.get(match[1], match[1].replace("-", "_"))
+        if match[1] in _FLAGS:
+            return f"{name}=True{f' {match[2]}' if match[2] else ''}"
+        if match[2] is None:
+            return name
+        return f"{name}={match[2]!r}" if match[2].isalpha() else f"{name}={match[2]}"
+
+    text = _ROLE.sub(r"roles={'\1': '\2'}", text)
+    return _OPTION.sub(write, text)
 
 
 _UNITS = (("ms", 0.001, 0.9995), ("s", 1.0, 60.0), ("min", 60.0, 3600.0), ("h", 3600.0, math.inf))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         TableRow,
         changes_of,
     )
-    from holdfast.runs.compare.comparison import comparison_of
+    from holdfast.runs.compare.comparison import ShownQuestions, comparison_of
     from holdfast.runs.compare.gate import GateOptions, gate_result_of
     from holdfast.runs.compare.leaderboard import leaderboard_of
     from holdfast.runs.execution.answer_selection import AnswerSelection
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         resolve_spec_file,
     )
     from holdfast.runs.replay import open_replay, play, replay_in_debugger
+    from holdfast.runs.report_file import ReportChoice, report_format, report_source
     from holdfast.runs.requests import add_note, cancel, change_tags, set_score, tune
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.scoring import (
@@ -81,8 +82,9 @@ if TYPE_CHECKING:
         folders_in,
         newest_runs,
         suggest_resume_command,
+        wrong_names,
     )
-    from holdfast.runs.store.trust import references_of
+    from holdfast.runs.store.trust import references_of, state_folder
     from holdfast.runs.summary import (
         EvaluationLine,
         MirrorProgress,
@@ -98,7 +100,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         {
             "actions": "naming_parameters",
             "compare.changes": "CHANGES Change ChangedValues KeyTable KeyTableHead TableRow changes_of",
-            "compare.comparison": "comparison_of",
+            "compare.comparison": "ShownQuestions comparison_of",
             "compare.gate": "GateOptions gate_result_of",
             "compare.leaderboard": "leaderboard_of",
             "execution.answer_selection": "AnswerSelection",
@@ -120,6 +122,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "maintenance.merge": "Merged merge",
             "mirror.remote": "find_in_mirror",
             "overrides": ("Overrides assignments left_without_failures load_given resolve_run resolve_spec_file"),
+            "report_file": "ReportChoice report_format report_source",
             "replay": "open_replay play replay_in_debugger",
             "requests": "add_note cancel change_tags set_score tune",
             "run": "Run open_run",
@@ -129,9 +132,10 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "shards.layout": "shard_location",
             "shards.origins": "Origin find_origins read_session",
             "store.lookup": (
-                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command"
+                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command "
+                "wrong_names"
             ),
-            "store.trust": "references_of",
+            "store.trust": "references_of state_folder",
             "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
             "verification": "ScoresChecked verify_files verify_mirrored",
             "execution.workers": "ShardChoice execute extend join",
@@ -167,6 +171,7 @@ __all__ = [
     "Recoverable",
     "Recovered",
     "RecoveryOptions",
+    "ReportChoice",
     "RetentionRule",
     "Retry",
     "Run",
@@ -180,6 +185,7 @@ __all__ = [
     "ServerCheck",
     "ShardChoice",
     "ShardStatus",
+    "ShownQuestions",
     "Supervisor",
     "TableRow",
     "Trial",
@@ -242,6 +248,8 @@ __all__ = [
     "recover",
     "references_of",
     "replay_in_debugger",
+    "report_format",
+    "report_source",
     "rescan_anomalies",
     "resolve_run",
     "resolve_scorers",
@@ -253,6 +261,7 @@ __all__ = [
     "select_runs",
     "set_score",
     "shard_location",
+    "state_folder",
     "stored_spec",
     "suggest_resume_command",
     "try_scorers",
@@ -261,4 +270,5 @@ __all__ = [
     "verify_mirrored",
     "watch_progress",
     "whole_run",
+    "wrong_names",
 ]

@@ -9,23 +9,24 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
-from holdfast.errors import SpecError, UsageError
+from holdfast.errors import ScorerError, SpecError, UsageError
 from holdfast.runs.opened import OpenedRun
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.spec import Selection, nearest
 
 if TYPE_CHECKING:
-    from holdfast.report import Plot, RunReport
+    from holdfast.report import ExportLine, KeyFilter, Plot, RunReport
     from holdfast.runs.execution.answer_selection import AnswerSelection
     from holdfast.runs.execution.drift import Retry
     from holdfast.runs.execution.preparation import Given
+    from holdfast.runs.execution.session import RunOutcome
     from holdfast.runs.export import Export
+    from holdfast.runs.run import Run
     from holdfast.runs.verification import RunVerification
     from holdfast.score import Entry
 
@@ -136,8 +137,9 @@ class RunActions(OpenedRun):
         from holdfast.runs.execution.workers import extend
 
         given = await self._given_with(spec, changes, Selection(limit), trust=trust)
-        await extend(given, self.place.whole, observer(quiet))
-        return self._changed(given)
+        ended = await extend(given, self.place.whole, observer(quiet))
+        self._changed(given)
+        return await self._warn_unless_complete(ended, quiet)
 
     def extend(
         self,
@@ -196,9 +198,11 @@ class RunActions(OpenedRun):
         *,
         name: str = "",
         trust: bool = False,
+        quiet: bool = False,
         **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """`score` without blocking the event loop."""
+        from holdfast.runs.execution.progress import observer
         from holdfast.runs.scoring import ScoreRequest, given_to_score
         from holdfast.runs.shard_scorer import score
 
@@ -211,9 +215,8 @@ class RunActions(OpenedRun):
         with naming_parameters():
             request = ScoreRequest(scorers, name, _answer_selection(chosen), roles)
             given = await self._given_with(None, _NOTHING, trust=trust)
-            done = await score(
-                await asyncio.to_thread(given_to_score, given, self.place.whole, request), self.place.whole, request
-            )
+            given = await asyncio.to_thread(given_to_score, given, self.place.whole, request)
+            done = await score(given, self.place.whole, request, observer(quiet))
         self.close()
         if done.selected is not None and not done.selected.ordinals.count:
             warn("%s: no answer is wrong by %s, so there is nothing to score", self.run_id, done.selected.judge)
@@ -229,6 +232,7 @@ class RunActions(OpenedRun):
         *,
         name: str = "",
         trust: bool = False,
+        quiet: bool = False,
         **chosen: Unpack[ChosenAnswers],
     ) -> "RunReport":
         """Score the saved answers again, as a new evaluation with this `name`, and return its report. No evaluated
@@ -237,9 +241,10 @@ class RunActions(OpenedRun):
         `scorers`: names or mappings as in a spec, functions, or files (`my_scorers.py`); by default the run's own.
         `roles={"judge": "openai/gpt-x"}` gives judges their models. To try a judge on a part of the answers: `limit=20`
         (the first samples of each task), `samples=["s1"]`, `wrong=True` (answers below the best score of the first
-        scorer so far). The report of a part has `partial`. Scoring all later pays for none of these again.
+        scorer so far). The report of a part has `partial`. Scoring all later pays for none of these again. Shows
+        progress as `holdfast.run` does, unless `quiet`.
         """
-        return _block(self.score_async(scorers, name=name, trust=trust, **chosen))
+        return _block(self.score_async(scorers, name=name, trust=trust, quiet=quiet, **chosen))
 
     async def cancel_async(self) -> None:
         """`cancel` without blocking the event loop."""
@@ -299,13 +304,9 @@ class RunActions(OpenedRun):
         **chosen: Unpack[ChosenKeys],
     ) -> None:
         """`export` without blocking the event loop."""
-        from holdfast.report import KeyFilter
         from holdfast.runs.export import Export
 
-        unknown = chosen.keys() - set(KeyFilter.__struct_fields__)
-        if unknown:
-            raise TypeError(f"export() has no argument {min(unknown)!r}")
-        keys = msgspec.convert(chosen, KeyFilter)
+        keys = _key_filter("export", chosen)
         await asyncio.to_thread(
             _export, self.place, Export(os.fspath(output), format, events, evaluation, keys, tuple(columns))
         )
@@ -353,6 +354,14 @@ class RunActions(OpenedRun):
         """
         return _block(self.verify_async(scores=scores))
 
+    def chosen_lines(self, lines: "Iterator[ExportLine]", chosen: ChosenKeys) -> "Iterator[ExportLine]":
+        """The lines of this run that pass all conditions."""
+        from holdfast.runs.export import select_lines
+
+        keys = _key_filter("samples", chosen)
+        with naming_parameters():
+            return select_lines(cast("Run", self), lines, keys) if keys else lines
+
     def _require_local(self) -> None:
         if self.place.url:
             restore = f"holdfast.recover({self.place.url!r})"
@@ -379,33 +388,46 @@ class RunActions(OpenedRun):
         from holdfast.runs.execution.progress import observer
         from holdfast.runs.execution.workers import execute
 
-        await execute(given, self.place.whole, observer(quiet), retry)
-        return self._changed(given)
+        ended = await execute(given, self.place.whole, observer(quiet), retry)
+        self._changed(given)
+        return await self._warn_unless_complete(ended, quiet)
 
-    def _changed(self, given: "Given") -> Self:
+    async def _warn_unless_complete(self, ended: "RunOutcome", quiet: bool = False) -> Self:
+        """Warn the user of a program, unless it is to be quiet, if the run ended without being completed. Returns the
+        run.
+        """
+        from holdfast.runs.execution.progress import log_event
+        from holdfast.runs.store.lookup import needed_changes
+
+        if quiet or not ended.unfinished:
+            return self
+        status, reason = await asyncio.to_thread(self.status)
+        changes = needed_changes(reason, ended.spec.limits.run)
+        planned = ended.finished + ended.failed + ended.unfinished
+        why = f": {reason}" if reason else ""
+        again = f"run.resume({f'changes={changes}' if changes else ''})"
+        kept = f"{ended.finished} of {planned} answers are saved; continue with {again}"
+        log_event(logging.WARNING, f"{self.run_id}: {status}{why}; {kept}")
+        return self
+
+    def _changed(self, given: "Given") -> None:
         """Forget what was read before, and remember the functions of this process for the next call."""
         self.close()
         if not given.from_run and not given.where:
             self.given = given
-        return self
-
-
-_OPTION = re.compile(
-    r"(?<![\w-])--(adjust|anomaly|at-least|baseline|confidence|grep|identical-passes|if-unsure|kind|limit|margin"
-    r"|missing-max|model|role|sample|scorer|scorers|status|tag|task|wrong)\b"
-)
-_PARAMETERS = {"role": "roles", "sample": "samples"}
-_ROLE = re.compile(r"--role ([\w-]+)=([\w./-]+)")
 
 
 @contextlib.contextmanager
 def naming_parameters() -> Iterator[None]:
     """Name parameters instead of the options of a command in errors: `at_least`, not `--at-least`."""
+    from holdfast.report import name_parameters  # late: the reports are slow to import
+
     try:
         yield
+    except ScorerError as error:
+        raise ScorerError(name_parameters(error.place), name_parameters(error.problem)) from None
     except (UsageError, SpecError) as error:
-        text = _ROLE.sub(r"roles={'\1': '\2'}", str(error))
-        text = _OPTION.sub(lambda match: _PARAMETERS.get(match[1], match[1].replace("-", "_")), text)
+        text = name_parameters(str(error))
         raise (UsageError if isinstance(error, UsageError) else SpecError)(text) from None
 
 
@@ -419,6 +441,15 @@ def _block(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     return run_blocking(await_work)
+
+
+def _key_filter(function: str, chosen: ChosenKeys) -> "KeyFilter":
+    from holdfast.report import KeyFilter
+
+    unknown = chosen.keys() - set(KeyFilter.__struct_fields__)
+    if unknown:
+        raise TypeError(f"{function}() has no argument {min(unknown)!r}")
+    return msgspec.convert(chosen, KeyFilter)
 
 
 def _report(place: RunLocation, evaluation: str) -> "RunReport":

@@ -6,13 +6,13 @@ here writes to the run's folder.
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 import xxhash
 
 from holdfast.errors import UsageError
-from holdfast.journal import Reader, unrecorded
+from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records import parse_key
 from holdfast.report import (
@@ -52,7 +52,6 @@ from holdfast.report import (
     judges_of,
     judgings_of,
     lineage_report,
-    model_profiles,
     nearest_key,
     paid_twice,
     parse_columns,
@@ -68,14 +67,13 @@ from holdfast.report import (
     scores_of,
     sides_in,
     sides_of,
-    total,
-    unlooked,
     with_events,
     withhold,
 )
-from holdfast.runs.actions import RunActions
-from holdfast.runs.shards.sessions import ShardState, read_shards, with_sessions, with_workers, worked_seconds
-from holdfast.runs.store.lookup import RunLocation, default_store
+from holdfast.runs.actions import ChosenKeys, RunActions
+from holdfast.runs.run_report import WritableReport, partial_evaluation, report_of
+from holdfast.runs.shards.sessions import ShardState, read_shards, with_sessions, with_workers
+from holdfast.runs.store.lookup import default_store
 from holdfast.runs.store.provenance import SpecVersion, origin_of, spec_text, spec_versions
 from holdfast.runs.summary import (
     EvaluationLine,
@@ -83,17 +81,14 @@ from holdfast.runs.summary import (
     RunSummary,
     ScoredAnswer,
     WaitingJob,
-    benchmark_data,
-    benchmark_lines,
     evaluation_names,
+    find_evaluations,
     make_summary,
-    step_counts,
     waiting_jobs,
 )
 from holdfast.score import scales_of
 from holdfast.spec import Price, Reduction, stored_reductions
 from holdfast.state import (
-    Index,
     Standing,
     example_value,
     recorded_answer,
@@ -135,12 +130,10 @@ class Run(RunActions):
         return report_cells(self._index, self._evaluation(evaluation))
 
     def _evaluation(self, name: str) -> str:
-        """Resolve a name, an id or the prefix of an id to an evaluation id; empty means the newest."""
-        every = self._index.story.evaluations
-        named = [each for each, started in every.items() if name and started.name == name]
-        found = named[-1:] or [each for each in every if name and each.startswith(name)]
+        """Resolve a name, a label, an id or the prefix of an id to an evaluation id; empty means the newest."""
+        found = find_evaluations(self._index.story, name) if name else []
         if name and len(found) != 1:
-            known = ", ".join(f"{each} ({started.name})" if started.name else each for each, started in every.items())
+            known = ", ".join(f"{each} ({label})" for each, label in self.evaluation_names().items())
             problem = "has no evaluation" if not found else "has several evaluations that begin with"
             raise UsageError(f"{self.place.run_id} {problem} {name!r}; there are: {known or 'none'}")
         return found[0] if found else ""
@@ -155,8 +148,8 @@ class Run(RunActions):
         """What each evaluation is called, by id: its own name, or its scorers."""
         return evaluation_names(self._index.story)
 
-    def report(self, evaluation: str = "") -> RunReport:
-        """`evaluation`: a name or id; the newest by default."""
+    def report(self, evaluation: str = "") -> WritableReport:
+        """`evaluation`: a name, label or id; the newest by default. `save` writes it to a file."""
         status = self.status()
         return report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
 
@@ -187,9 +180,9 @@ class Run(RunActions):
         """
         return spec_text(self.place, self._index.story) if self.has_begun else ""
 
-    def sheet(self, evaluation: str = "") -> "RunPage":
-        """The report with the additions of the HTML page: example answers and what they were asked, the cost of each
-        model, and the provenance of the run.
+    def sheet(self, evaluation: str = "", columns: Sequence[str] = ()) -> "RunPage":
+        """The report with the additions of the HTML page: example answers and what they were asked, with `columns` of
+        their rows, the cost of each model, and the provenance of the run.
         """
         from holdfast.report import RunPage, shown_keys, survey_answers, withhold_examples  # late: rarely needed
 
@@ -199,7 +192,7 @@ class Run(RunActions):
         answers = withhold_examples(answers, self.withheld_tasks) if self.withheld_tasks else answers
         keys = {key: parse_key(key) for key in shown_keys(report, answers)}
         found = {
-            task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task})
+            task: self.questions(task, {each.sample_id for each in keys.values() if each.task == task}, columns)
             for task in {each.task for each in keys.values()}
         }
         asked = {key: found[each.task].get(each.sample_id, UNKNOWN) for key, each in keys.items()}
@@ -320,12 +313,14 @@ class Run(RunActions):
         story = self._index.story
         return column_kinds(self.place.folder, story.spec, story.cells, columns)
 
-    def questions(self, task: str, ids: Collection[str]) -> dict[str, Question]:
-        """What samples of a task were asked, by id; without those whose rows are not recorded or cannot be read."""
+    def questions(self, task: str, ids: Collection[str], columns: Sequence[str] = ()) -> dict[str, Question]:
+        """What samples of a task were asked, by id, with `columns` of their rows; without those whose rows are not
+        recorded or cannot be read.
+        """
         story = self._index.story
         if task in self.withheld_tasks:
             return {}
-        return QuestionReader(self.place.folder, story.spec).find(story.cells, task, ids)
+        return QuestionReader(self.place.folder, story.spec, parse_columns(columns)).find(story.cells, task, ids)
 
     def questions_at(self, ordinals: Collection[int]) -> dict[int, Question]:
         """What a few keys were asked, by ordinal: fast also in a long plan. Otherwise as `questions`."""
@@ -387,20 +382,24 @@ class Run(RunActions):
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
-    def samples(self, evaluation: str = "", columns: Sequence[str] = ()) -> Table[ExportLine]:
+    def samples(
+        self, evaluation: str = "", columns: Sequence[str] = (), **chosen: Unpack[ChosenKeys]
+    ) -> Table[ExportLine]:
         """Every planned key with its answer, usage, scores, input and target; convert it with `.to_pandas()` or
-        `.to_polars()`. `columns`: more columns of the data rows, `["*"]` for all. Loads everything into memory;
-        `lines()` streams.
+        `.to_polars()`. `columns`: more columns of the data rows, `["*"]` for all. `wrong=True`, `failed=True`,
+        `tasks=[…]` and the others choose keys as those of `export`. Loads them into memory; `lines()` streams.
         """
-        return sample_table(self.lines(evaluation, columns), self.row_columns(columns))
+        return sample_table(self.chosen_lines(self.lines(evaluation, columns), chosen), self.row_columns(columns))
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
         return sample_table(choose(self.lines(), KeyFilter(failed=True)))
 
     def scores(self, evaluation: str = "") -> Table[ScoreLine]:
-        """Every score of an evaluation (by default the newest), with its reason."""
-        return score_table(score_lines(self._index, self._evaluation(evaluation)))
+        """Every score of an evaluation (by default the newest), with its reason, and what the sample was asked."""
+        found = self._evaluation(evaluation)
+        scored = {row.o for row in self._index.scores(found or self._index.story.evaluation)}
+        return score_table(score_lines(self._index, found, self.questions_at(scored)))
 
     def costs(self) -> Table[CostLine]:
         """Usage and cost by cell, model and role, as a table."""
@@ -425,7 +424,7 @@ class Run(RunActions):
 
     def partial(self, evaluation: str = "") -> PartialEvaluation | None:
         """How much an evaluation covers in which only chosen answers are scored; None if it is for all answers."""
-        return _partial_evaluation(self._index, self._evaluation(evaluation))
+        return partial_evaluation(self._index, self._evaluation(evaluation))
 
     def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
         """The scores of one answer in an evaluation (by default the newest); None if there is no answer."""
@@ -528,44 +527,6 @@ class Run(RunActions):
             hint = f"did you mean {near!r}?" if near else f"list keys with: holdfast export {self.place.run_id}"
             raise UsageError(f"{self.place.run_id} has no key {key!r}; {hint}")
         return found
-
-
-def report_of(
-    place: RunLocation, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
-) -> RunReport:
-    """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
-    story, shown = index.story, evaluation or index.story.evaluation
-    shards = read_shards(place)
-    profile = with_sessions(index.profile, shards)
-    return RunReport(
-        run_id=place.run_id,
-        experiment=place.experiment,
-        status=status[0],
-        reason=status[1],
-        evaluation=shown,
-        evaluations=evaluation_names(story),
-        cells=tuple(report_cells(index, evaluation)),
-        steps=step_counts(story),
-        usage=story.usage,
-        saved=story.saved,
-        anomalies=len(story.anomalies) + len(unrecorded(index.damage, story.anomalies)),
-        cost=total(cost_lines(story, {})),
-        unlooked=unlooked(index),
-        models=tuple(model_profiles(profile)),
-        damage=damage,
-        worked_seconds=round(profile.until_now()[1], 3),
-        summed_seconds=round(worked_seconds(shards), 3),
-        partial=_partial_evaluation(index, shown),
-        benchmarks=tuple(benchmark_lines(story)),
-        benchmark_data=tuple(benchmark_data(story)),
-    )
-
-
-def _partial_evaluation(index: Index, evaluation: str) -> PartialEvaluation | None:
-    chosen = index.story.partial.get(evaluation)
-    if chosen is None:
-        return None
-    return PartialEvaluation(index.counts_of(evaluation).answers, index.finished, tuple(chosen))
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:

@@ -270,16 +270,32 @@ def _copy_words(called: str, changed: Sequence[str]) -> str:
 
 def evaluation_names(story: Story) -> dict[str, str]:
     """The display name of each evaluation: its own name, or its scorers. Equal names are numbered: `rubric #2`."""
-    names: dict[str, str] = {}
-    for evaluation, started in story.evaluations.items():
-        scorers = dict.fromkeys(str(each.get("name", "")) for each in started.scorers)
-        names[evaluation] = started.name or ", ".join(scorers)
+    names = _plain_names(story)
     known, seen = Counter(names.values()), Counter[str]()
     for evaluation, name in names.items():
         seen[name] += 1
         if known[name] > 1:
             names[evaluation] = f"{name} #{seen[name]}"
     return names
+
+
+def find_evaluations(story: Story, name: str) -> list[str]:
+    """The ids of the evaluations that a user means: by name or label as they are printed, by id, or by the beginning of
+    an id. Of several with the same name, the newest.
+    """
+    plain, labels = _plain_names(story), evaluation_names(story)
+    if name in labels:
+        return [name]
+    named = [each for each in labels if name in (plain[each], labels[each])]
+    return named[-1:] or [each for each in labels if each.startswith(name)]
+
+
+def _plain_names(story: Story) -> dict[str, str]:
+    """The name of each evaluation, else its scorers."""
+    return {
+        evaluation: started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
+        for evaluation, started in story.evaluations.items()
+    }
 
 
 def waiting_jobs(story: Story) -> list[WaitingJob]:

@@ -11,7 +11,7 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.score.anomalies import ANOMALIES_VERSION, KINDS, AnswerExpectations, expect_answers, find_anomalies
-    from holdfast.score.definition import Extractor, Scorer, ScorerError, ScoringFailed, arguments_after, scorer
+    from holdfast.score.definition import Extractor, Scorer, ScoringFailed, arguments_after, scorer
     from holdfast.score.extractors import EXTRACTORS
     from holdfast.score.fingerprints import identity, import_user_module, solver_digest, source_digest
     from holdfast.score.letters import extract_letter
@@ -40,7 +40,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
         __name__,
         {
             "anomalies": "ANOMALIES_VERSION KINDS AnswerExpectations expect_answers find_anomalies",
-            "definition": "Extractor Scorer ScorerError ScoringFailed arguments_after scorer",
+            "definition": "Extractor Scorer ScoringFailed arguments_after scorer",
             "extractors": "EXTRACTORS",
             "fingerprints": "identity import_user_module solver_digest source_digest",
             "letters": "extract_letter",
@@ -76,7 +76,6 @@ __all__ = [
     "Repeat",
     "RunningMean",
     "Scorer",
-    "ScorerError",
     "ScoringFailed",
     "arguments_after",
     "as_number",

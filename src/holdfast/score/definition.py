@@ -13,8 +13,9 @@ A user's scorer may declare its scale. The scales of built-in scorers are in `sc
 Errors:
 
 HoldfastError
-├── ScorerError     before a run: an unknown scorer or argument, or a function that is not a scorer
-└── ScoringFailed   during a run: the scorer raised, or returned a value that is not a score
+├── SpecError
+│   └── ScorerError   before a run: an unknown scorer or argument, or a function that is not a scorer
+└── ScoringFailed     during a run: the scorer raised, or returned a value that is not a score
 """
 
 import functools
@@ -24,21 +25,9 @@ from typing import Any, Concatenate, SupportsFloat, overload
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ScorerError
 from holdfast.records import Answer, Failure, Sample, Score
 from holdfast.stats import BOOL, LABEL, Scale, parse_scale
-
-
-class ScorerError(HoldfastError):
-    """A scorer cannot be used. Has the place in the spec or the code, the problem, and the nearest valid name."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(place, problem)  # both arguments, so that the error can be pickled
-        self.place = place
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.problem}"
 
 
 class ScoringFailed(HoldfastError):  # noqa: N818 - an expected outcome that is recorded, not a bug

@@ -22,18 +22,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import describe_error
+from holdfast.errors import ScorerError, describe_error
 from holdfast.records import NAMES_IN_0_1_0
-from holdfast.score.definition import (
-    Extractor,
-    Function,
-    Scorer,
-    ScorerError,
-    arguments_after,
-    arguments_of,
-    read_scale,
-    scorer,
-)
+from holdfast.score.definition import Extractor, Function, Scorer, arguments_after, arguments_of, read_scale, scorer
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.score.fingerprints import built_in_name, import_user_module, version_of
 from holdfast.score.scorers.registry import SCORERS

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import ScorerError
 from holdfast.records import NAMES_IN_0_1_0
-from holdfast.score.definition import Scorer, ScorerError, read_scale
+from holdfast.score.definition import Scorer, read_scale
 from holdfast.spec import Task, parse_reductions
 from holdfast.stats import BOOL, COUNT, LABEL, NUMBER, UNIT, Scale
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from holdfast.api import compare, gate, leaderboard
 from holdfast.cli.commands.compare import CompareOptions, compare_runs, gate_run
 from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
 from holdfast.cli.commands.report import ReportOptions, print_report
-from holdfast.errors import UsageError
+from holdfast.errors import ScorerError, SpecError, UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
-from holdfast.runs import GateOptions, Run, find_run
+from holdfast.report import comparison_sentences, name_parameters
+from holdfast.report.tables import score_sentences
+from holdfast.runs import GateOptions, Run, find_run, open_run
 from holdfast.runs.compare.comparability import unlike, without_data
 from holdfast.runs.execution.answer_selection import AnswerSelection
 from holdfast.runs.scoring import ScoreRequest, given_to_score, score
@@ -328,8 +332,8 @@ def test_every_output_names_the_evaluation_that_it_uses(tmp_path: Path, capsys: 
     ):
         assert result.evaluations["one"] == second
         assert result.evaluations.get("two", first) == first, "a partial evaluation is never the current one"
-        assert f"warning: {sentence}" in str(result)
-        assert sentence in result._repr_html_()
+        assert f"warning: {sentence.replace('--', '')}" in str(result), "a program has no options"
+        assert sentence.replace("--", "") in result._repr_html_()
     gate_run("one", GateOptions(at_least=0.5), store, as_json=False)
     assert sentence in capsys.readouterr().err
     gate_run("one", GateOptions(at_least=0.5, evaluation=first), store, as_json=True)
@@ -346,8 +350,9 @@ def test_a_verdict_has_the_sentence_that_the_command_prints(tmp_path: Path, caps
     result = gate("one", at_least=0.99, store=str(tmp_path))
     reason = "quiz/m right: not enough data on 3 samples: "
     assert result.verdicts[0].reason.startswith(reason)
-    assert result.verdicts[0].reason in str(result)
-    assert result.verdicts[0].reason in result._repr_html_()
+    printed = result.verdicts[0].reason.replace("--if-unsure pass", "if_unsure='pass'")
+    assert printed in str(result)
+    assert escape(printed) in result._repr_html_()
     gate_run("one", GateOptions(at_least=0.99), str(tmp_path), as_json=False)
     assert capsys.readouterr().out.startswith(reason)
 
@@ -359,7 +364,97 @@ def test_a_program_gets_the_rows_that_the_command_prints(tmp_path: Path, capsys:
     gate_run("one", GateOptions(at_least=0.5), store, as_json=False, all_columns=True)
     print_boards(["one", "two"], LeaderboardOptions(), store)
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    for result in (gate("one", at_least=0.5, store=store), leaderboard("one", "two", store=store)):
-        table = str(result).partition("\n\n")[0].splitlines()
+    tables = [gate("one", at_least=0.5, store=store).table(all_columns=True)]
+    for each in [*tables, *leaderboard("one", "two", store=store).tables()]:
+        table = str(each).splitlines()
         assert len(table) > 2
         assert [line for line in table if line not in printed] == []
+
+
+def test_python_says_sentences_first_and_shows_at_most_eight_columns(tmp_path: Path) -> None:
+    for run, reply in (("one", echo), ("two", other_word)):
+        go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
+    store = str(tmp_path)
+    compared, judged = compare("one", "two", store=store), gate("one", at_least=0.5, store=store)
+    with open_run("one", store=store) as opened:
+        report = opened.report()
+    for result, sentence in (
+        (compared, comparison_sentences(compared.comparisons)[0]),
+        (judged, judged.verdicts[0].reason.partition("; ")[0]),
+        (report, next(iter(score_sentences(report)))),
+    ):
+        text, page = str(result), result._repr_html_()
+        (head,) = [line for line in text.splitlines() if line.startswith("task  ")]
+        assert 0 <= text.find(sentence) < text.find(head)
+        assert 0 <= page.find(escape(sentence)) < page.find("<table>")
+        assert len(re.split(" {2,}", head)) <= 8, head
+        assert page.count("<th>") <= 8
+    every = compared.table(all_columns=True)
+    assert len(every.columns) > 10
+    assert {"was", "is", "wins"} <= set(re.split(" {2,}", str(every).splitlines()[0]))
+    assert every._repr_html_().count("<th>") > 8
+
+
+def test_an_evaluation_is_found_by_every_label_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path)
+    made(tmp_path, "one", quiz())
+    with open_run("one", store=store) as opened:
+        first = opened.evaluation_id()
+    second = score_again(tmp_path, "one")
+    with open_run("one", store=store) as opened:
+        labels = {each: opened.evaluation_id(each) for each in ("right #1", "right #2", "right", first, second[:6])}
+        with pytest.raises(UsageError) as refused:
+            opened.report("rihgt")
+    assert labels == {"right #1": first, "right #2": second, "right": second, first: first, second[:6]: second}
+    assert f"there are: {first} (right #1), {second} (right #2)" in str(refused.value)
+    print_report(["one"], store, ReportOptions(evaluation="right #1"))
+    assert f"scores of the evaluation {first} (right #1)" in capsys.readouterr().out
+
+
+def test_a_misspelt_scorer_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    for run in ("one", "two"):
+        made(tmp_path, run, quiz())
+    store = str(tmp_path)
+    for work in (
+        lambda: compare("one", "two", scorer="rihgt", store=store),
+        lambda: leaderboard("one", "two", scorer="rihgt", store=store),
+    ):
+        with pytest.raises(UsageError, match=r"^scorer rihgt: .*did you mean 'right'"):
+            work()
+
+
+def test_a_number_that_no_score_can_reach_is_refused(tmp_path: Path) -> None:
+    made(tmp_path, "one", quiz())
+    sentence = "at_least=60: scores of right are 0 to 1; for 60 % write 0.6"
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        gate("one", at_least=60, store=str(tmp_path))
+
+
+def test_a_misspelt_scorer_is_an_error_of_the_spec_that_names_the_parameter(tmp_path: Path) -> None:
+    made(tmp_path, "one", quiz())
+    with open_run("one", store=str(tmp_path)) as opened, pytest.raises(ScorerError) as refused:
+        opened.score("exact_mach")
+    assert isinstance(refused.value, SpecError)
+    assert str(refused.value).startswith("scorers: ")
+    assert "'exact_match'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("not passed (to accept: --if-unsure pass)", "not passed (to accept: if_unsure='pass')"),
+        ("give either --baseline RUN or --at-least 0.8", "give either baseline RUN or at_least=0.8"),
+        ("for another, add --evaluation: a1 (right #1)", "for another, add evaluation: a1 (right #1)"),
+        ("passed because of --identical-passes: equal", "passed because of identical_passes=True: equal"),
+        (
+            "name some: holdfast score r --scorers FILE; or --scorers f",
+            "name some: holdfast score r --scorers FILE; or scorers f",
+        ),
+        ("choose with --sample or --limit", "choose with samples or limit"),
+        ("x--task, --set tasks.t.repeats=2", "x--task, --set tasks.t.repeats=2"),
+    ],
+)
+def test_options_become_parameters_in_messages(text: str, expected: str) -> None:
+    assert name_parameters(text) == expected

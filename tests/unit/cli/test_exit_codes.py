@@ -6,11 +6,10 @@ import pytest
 
 from holdfast import errors
 from holdfast.cli.errors import explain
-from holdfast.errors import DataError, DriftError, HoldfastError
+from holdfast.errors import DataError, DriftError, HoldfastError, ScorerError
 from holdfast.models import UnknownProviderError
 from holdfast.records.facts import Change
 from holdfast.runs import RunLocation, RunOutcome
-from holdfast.score.definition import ScorerError
 from holdfast.spec import Model, Spec, Task
 
 

@@ -18,6 +18,7 @@ from holdfast.datasets import FORMATS as DATA_FORMATS
 from holdfast.errors import UsageError
 from holdfast.models import open_provider
 from holdfast.models.providers.mock import MockOptions
+from holdfast.plan import all_benchmarks
 from holdfast.report import FORMATS
 from holdfast.score import EXTRACTORS, SCORERS, resolve
 from holdfast.solve import SOLVERS, TOOLS, resolve_solver
@@ -48,11 +49,27 @@ def show(*arguments: str) -> str:
         ("export format", {each.name for each in FORMATS if each.kind == "export"}),
         ("report format", {each.name for each in FORMATS if each.kind == "report"}),
         ("data format", set(DATA_FORMATS)),
+        ("benchmark", set(all_benchmarks())),
         ("command", {each.__name__ for commands in COMMANDS.values() for each in commands}),
     ],
 )
 def test_every_row_of_every_table_is_listed(kind: str, names: set[str]) -> None:
     assert names <= set(named(kind))
+
+
+def test_every_kind_of_name_that_users_look_for_is_listed() -> None:
+    assert list(KINDS) == [
+        *("providers", "scorers", "extractors", "solvers", "tools", "formats", "benchmarks", "extras", "commands")
+    ]
+
+
+def test_a_benchmark_has_its_title_its_variants_and_a_command_that_runs_it() -> None:
+    assert set(named("benchmark")) == set(all_benchmarks())
+    shown = show("arc_challenge")
+    assert shown.startswith("arc_challenge: benchmark\n")
+    assert " ".join(all_benchmarks()["arc_challenge"].title.split()[:3]) in shown
+    assert "  variants: arc_challenge:likelihood\n" in shown
+    assert shown.endswith("Example:\n  holdfast run arc_challenge --model openai/MODEL --limit 50\n")
 
 
 def test_every_name_has_a_description_and_an_example() -> None:
@@ -155,7 +172,8 @@ def test_a_kind_lists_its_names_with_summaries(kind: str) -> None:
 def test_json_has_versions_places_and_all_topics() -> None:
     found = json.loads(show("--json"))
     assert set(found) == {"version", "python", "places", "topics"}
-    assert set(found["places"]) == {"runs", "cache", "code"}
+    assert set(found["places"]) == {"runs", "settings", "cache", "state", "code"}
+    assert found["places"]["settings"] == os.path.join(found["places"]["runs"], "store.yaml")
     assert len(found["topics"]) == len(EVERY)
     one = json.loads(show("regex", "--json"))["topics"]
     assert [each["kind"] for each in one] == ["scorer", "extractor"]
@@ -185,5 +203,20 @@ def complete(words: str) -> list[str]:
 def test_names_and_formats_are_completed() -> None:
     assert complete("holdfast info exact") == ["exact_match"]
     assert complete("holdfast info solv") == ["solvers"]
+    assert complete("holdfast info humane") == ["humaneval"]
     assert complete("holdfast export --format p") == ["parquet"]
     assert complete("holdfast report --format j") == ["junit", "json"]
+    assert complete("holdfast leaderboard --format m") == ["markdown"]
+    assert complete("holdfast run humane") == ["humaneval"]
+    assert complete("holdfast run --scorer exact_") == complete("holdfast score r --scorers exact_") == ["exact_match"]
+
+
+def test_files_evaluations_and_columns_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = write_spec(tmp_path)
+    assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
+    (evaluation,) = json.loads(call("show", "r", "--json", cwd=tmp_path).out)["evaluations"]
+    assert complete(f"holdfast run {spec.name[:3]}") == [spec.name]
+    assert complete("holdfast report r --evaluation ") == [evaluation]
+    assert complete("holdfast export r --columns ques") == ["question"]
+    assert complete("holdfast export r --columns id,ans") == ["id,answer"]

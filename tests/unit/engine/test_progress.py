@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.engine import Engine, Progress
 from holdfast.records.samples import Answer, Sample, Usage
-from holdfast.runs import Given, Run, RunLocation
+from holdfast.report import ProgressTracker
+from holdfast.runs import AnswerSelection, Given, Run, RunLocation, ScoreRequest, find_run, given_to_score
+from holdfast.runs.scoring import score
 from tests.unit.engine.runs import RUN, Asked, cut_after, given, go, model, rows
 
 PRICE = {"input": 1000.0, "output": 2000.0}
@@ -102,6 +104,43 @@ def test_each_model_has_its_counts_scores_and_dollars_with_judges(tmp_path: Path
     assert progress.models["free"].has_unpriced
     assert progress.usage == Usage(3 * 14 * 10, 3 * 14 * 5, requests=3 * 14), "of answers, without those of judges"
     compare(progress, tmp_path)
+
+
+def test_scoring_counts_the_answers_that_it_scores_and_what_the_judges_cost(tmp_path: Path) -> None:
+    go(tmp_path, asked())
+
+    async def again(sample: Sample, answer: Answer, ctx: Any) -> float:
+        await ctx.generate("How good is it?", role="judge")
+        return 0.25
+
+    place, last = find_run(str(tmp_path), RUN), Last()
+    whole = ScoreRequest([again])
+    asyncio.run(score(given_to_score(asked(), place, whole), place, whole, last))
+    first, progress = last.first, last.progress
+    assert (first.scoring, first.planned, first.finished) == (True, 42, 0)
+    assert (progress.planned, progress.finished, progress.failed, progress.in_flight) == (42, 42, 0, 0)
+    assert {name: (each.planned, each.finished) for name, each in progress.models.items()} == {
+        "a": (14, 14),
+        "b": (14, 14),
+        "free": (14, 14),
+    }
+    assert {mean.value for each in progress.models.values() for mean in each.scores.values()} == {0.25}
+    assert sum(each.dollars or 0.0 for each in progress.models.values()) == pytest.approx(42 * 0.02), "no answer"
+
+
+def test_scoring_counts_how_often_a_scorer_failed(tmp_path: Path) -> None:
+    go(tmp_path, asked())
+
+    def broken(sample: Sample, answer: Answer) -> bool:
+        raise ValueError("no")
+
+    place, last = find_run(str(tmp_path), RUN), Last()
+    part = ScoreRequest([broken], selection=AnswerSelection(samples=("s1",)))
+    asyncio.run(score(given_to_score(asked(), place, part), place, part, last))
+    progress = last.progress
+    assert progress.planned == progress.finished == progress.scorer_failures > 0
+    view = ProgressTracker().view(progress, progress.started + 1.0, ended=True)
+    assert (view.total.done, view.total.failed) == (progress.planned, progress.planned)
 
 
 def test_scorers_are_named_before_the_first_score(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_only_options_become_parameters_in_messages() -> None:
     text = "--at-least 2: too high; see: holdfast resume x --set tasks.t.repeats=2, or x--task"
     with pytest.raises(holdfast.HoldfastError) as found, naming_parameters():
         raise holdfast.errors.UsageError(text)
-    assert str(found.value) == text.replace("--at-least", "at_least")
+    assert str(found.value) == text.replace("--at-least 2", "at_least=2")
 
 
 def test_the_command_line_offers_the_statuses_that_are_listed() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ScorerError
 from holdfast.sandbox.confinement import PLAIN, SandboxFailedError, why_no_namespaces
-from holdfast.score import ScorerError, ScoringFailed, resolve, score_answer
+from holdfast.score import ScoringFailed, resolve, score_answer
 from holdfast.score.scorers.code_tests import _find_code
 from tests.unit.score.answers import answer, sample, score
 

@@ -3,7 +3,8 @@
 import pytest
 from codebleu import calc_codebleu
 
-from holdfast.score import ScorerError, resolve
+from holdfast.errors import ScorerError
+from holdfast.score import resolve
 from tests.unit.score.answers import score, value
 
 SUM = "def sum ( first , second ) :\n return second + first"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import ScorerError
 from holdfast.records.samples import Answer, Score
-from holdfast.score import Scorer, ScorerError, ScoringFailed, resolve, score_answer, scorer
+from holdfast.score import Scorer, ScoringFailed, resolve, score_answer, scorer
 from tests.unit.score.answers import answer, sample, score, value
 
 VALUES = st.none() | st.booleans() | st.floats(0, 1)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ScorerError
 from holdfast.records.samples import Answer, Sample
-from holdfast.score import Scorer, ScorerError, scorer
+from holdfast.score import Scorer, scorer
 from holdfast.stats import BOOL
 from tests.unit.score.answers import answer, sample
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, ScoringFailed, resolve, score_answer, scorer
+from holdfast.errors import ScorerError
+from holdfast.score import ScoringFailed, resolve, score_answer, scorer
 from holdfast.score.definition import apply_extractors
 from holdfast.score.extractors import EXTRACTORS
 from tests.unit.score.answers import answer, sample, score, value

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ScorerError
 from holdfast.records.samples import Score
-from holdfast.score import ScorerError, ScoringFailed, resolve
+from holdfast.score import ScoringFailed, resolve
 from holdfast.score.scorers.instructions import CHECKS, count_sentences
 from tests.unit.score.answers import score
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, ScoringFailed, resolve
+from holdfast.errors import ScorerError
+from holdfast.score import ScoringFailed, resolve
 from tests.unit.score.answers import score, value
 
 DATA = st.recursive(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ScorerError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Message, Score
-from holdfast.score import ScorerError, ScoringFailed, identity, resolve, score_answer
+from holdfast.score import ScoringFailed, identity, resolve, score_answer
 from holdfast.solve.steps import StepFailedError
 from tests.unit.score.answers import answer, sample
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, identity, resolve, score_answer
+from holdfast.errors import ScorerError
+from holdfast.score import identity, resolve, score_answer
 from holdfast.score.scorers import neural
 from holdfast.score.scorers.neural import cosine, greedy_match
 from tests.unit.score.answers import answer, sample, score, value

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.score import SCORERS, ScorerError, identity, resolve
+from holdfast.errors import ScorerError
+from holdfast.score import SCORERS, identity, resolve
 from holdfast.score.extractors import EXTRACTORS
 
 PROJECT = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())["project"]

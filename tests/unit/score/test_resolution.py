@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.score import SCORERS, Scorer, ScorerError, exact_match, numeric, resolve, scorer
+from holdfast.errors import ScorerError
+from holdfast.score import SCORERS, Scorer, exact_match, numeric, resolve, scorer
 
 PLACE = "tasks[0].scorers[1]"
 MODULE = """

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.errors import ScorerError
 from holdfast.records import Answer, Sample, Score, normalized
 from holdfast.score import (
     SCORERS,
     Scorer,
-    ScorerError,
     ScoringFailed,
     identity,
     mixed_scales,

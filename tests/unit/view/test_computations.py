@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.runs import Run, RunLocation, comparison_of, find_run, leaderboard_of
+from holdfast.runs import Run, RunLocation, ShownQuestions, comparison_of, find_run, leaderboard_of
 from holdfast.view import computations as module
 from holdfast.view.computations import Computations, Found, Job, JobRun, open_result, run_job
 from tests.unit.engine.runs import Asked, given, go, mock
@@ -59,7 +59,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
 
 def test_a_result_is_that_of_the_command(places: list[RunLocation]) -> None:
     runs = [Run(place) for place in places]
-    wanted = comparison_of(runs, questions=0)
+    wanted = comparison_of(runs, questions=ShownQuestions(0))
     found = open_result(run_job(job(places)))
     assert found.outcome.comparison is not None
     assert [len(each.changed) for each in wanted.comparisons] == [4]

@@ -14,25 +14,17 @@ from holdfast.cli.targets import run_to_show
 from holdfast.report import (
     Comparison,
     ComparisonResult,
+    asked_texts,
     common_model,
-    comparison_method,
-    comparison_sentences,
     comparison_title,
-    describe_methods,
     first_line,
-    overlap_line,
-    readable_input,
-    value_text,
 )
-from holdfast.runs import GateOptions, Run, comparison_of, gate_result_of
+from holdfast.runs import GateOptions, Run, ShownQuestions, comparison_of, gate_result_of
 
 NOT_PASSED = 7
 _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
-_HIDDEN = ("was", "is")
-_COLUMNS_MAX = 8
 _EXCERPT = 70
 _CHANGED = 5
-_EFFECT = "dz: mean difference over its standard deviation between samples"
 
 
 class CompareOptions(msgspec.Struct, frozen=True):
@@ -43,12 +35,15 @@ class CompareOptions(msgspec.Struct, frozen=True):
     adjust: str = "holm"
     limit: int | None = None
     all_columns: bool = False
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows beside each question; see `parse_columns`."""
 
 
 def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
     with opened_runs(names, store) as runs:
-        questions = _CHANGED if options.limit is None and not as_json else options.limit
-        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, questions)
+        limit = _CHANGED if options.limit is None and not as_json else options.limit
+        shown = ShownQuestions(limit, options.columns)
+        found = comparison_of(runs, options.scorer, options.evaluation, options.adjust, shown)
     if as_json:
         limited = (msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found.comparisons)
         print_json(msgspec.structs.replace(found, comparisons=tuple(limited)))
@@ -61,18 +56,12 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
 def _print_comparisons(result: ComparisonResult, options: CompareOptions) -> None:
     found = result.comparisons
     several = len({common_model(each) for each in found} - {""}) > 1
-    for sentence in comparison_sentences(found):
+    for sentence in result.sentences():
         print_sentence(sentence, "bold")
     print_line("")
-    table = result.table(all_columns=options.all_columns)
-    if not options.all_columns:
-        table = table.without(_HIDDEN)
-        table = table.without(table.columns[_COLUMNS_MAX:])
-    print_table(table.grid())
+    print_table(result.table(all_columns=options.all_columns).grid())
     print_line("")
-    method = comparison_method(found, options.adjust, result.family)
-    print_sentence("; ".join(filter(None, (method, _EFFECT))), "dim")
-    for line in dict.fromkeys(overlap_line(each, several) for each in found):
+    for line in result.notes(all_columns=options.all_columns):
         print_sentence(line, "dim")
     for each in found:
         if each.depends_on_missing:
@@ -98,11 +87,8 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     for shift in each.changed[:limit]:
         name = shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
         print_line(f"  {name}  {_format_value(shift.before)} -> {_format_value(shift.after)}")
-        question, target = readable_input(shift), value_text(shift.target)
-        if question:
-            print_line(f"    question: {first_line(question, _EXCERPT)}")
-        if target is not None:
-            print_line(f"    target: {first_line(target, _EXCERPT)}")
+        for label, text in asked_texts(shift):
+            print_line(f"    {label}: {first_line(text, _EXCERPT)}")
         if shift.repeat:
             print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
             print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
@@ -125,19 +111,13 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool, 
     if as_json:
         print_json(result)
         return 0 if result.passed else NOT_PASSED
-    bar = result.bar
     for note in result.warnings:
         warn(note)
     for each in result.verdicts:
         print_sentence(each.reason, _STYLES[each.outcome])
     print_line("")
     print_table(result.table(all_columns=all_columns).grid())
-    method = describe_methods(each.interval for each in result.verdicts)
-    if method:
-        level, error = 100 * bar.confidence, 50 * (1 - bar.confidence)
-        rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
-        if bar.unsure_passes or bar.identical_passes:
-            rate = ""
+    for line in result.notes():
         print_line("")
-        print_sentence(f"{level:.4g}% intervals: {method}{rate}", "dim")
+        print_sentence(line, "dim")
     return 0 if result.passed else NOT_PASSED

@@ -1,7 +1,8 @@
 """`info`: every name that a spec or a command may use, with its arguments and an example.
 
-All names come from the tables that also resolve them: providers, scorers, extractors, solvers, tools, formats and
-commands; extras come from the metadata of the installed package. To list another kind, add one line to `KINDS`.
+All names come from the tables that also resolve them: providers, scorers, extractors, solvers, tools, formats,
+benchmarks and commands; extras come from the metadata of the installed package. To list another kind, add one line to
+`KINDS`.
 """
 
 import importlib.metadata
@@ -32,8 +33,9 @@ from holdfast.cli.arguments import (
 from holdfast.cli.output import print_json, print_line
 from holdfast.datasets import FORMATS as DATA_FORMATS
 from holdfast.errors import UsageError
+from holdfast.plan import all_benchmarks
 from holdfast.report import FORMATS
-from holdfast.runs import default_store
+from holdfast.runs import configuration_path, default_store, state_folder
 from holdfast.score import EXTRACTORS, SCORERS, Scorer
 from holdfast.solve import SOLVERS, TOOLS, Solver, SolverParameter, parameters_of
 from holdfast.spec import PROVIDERS, Model, ProviderInfo, nearest
@@ -110,9 +112,12 @@ def topics() -> Iterator[Topic]:
 
 
 def _print_overview(as_json: bool) -> None:
+    store = os.path.abspath(default_store())
     places = {
-        "runs": os.path.abspath(default_store()),
+        "runs": store,
+        "settings": configuration_path(store),
         "cache": cache_folder(),
+        "state": state_folder(),
         "code": os.path.dirname(os.path.abspath(holdfast.__file__)),
     }
     if as_json:
@@ -128,7 +133,12 @@ def _print_overview(as_json: bool) -> None:
             print_line(f"  {line.replace(_UNBROKEN, ' ')}")
     print_line("")
     print_line("Where things are kept:", "bold")
-    variables = {"runs": " (--store, HOLDFAST_STORE)", "cache": f" ({FOLDER_VARIABLE})"}
+    variables = {
+        "runs": " (--store, HOLDFAST_STORE)",
+        "settings": " (rules of `gc` for these runs, if you write some)",
+        "cache": f" ({FOLDER_VARIABLE})",
+        "state": " (XDG_STATE_HOME): the runs that you trust, and the token of `view`",
+    }
     _print_rows([(name, f"{path}{variables.get(name, '')}") for name, path in places.items()])
     print_line("")
     print_line("One kind: holdfast info scorers. One name: holdfast info exact_match.")
@@ -321,6 +331,22 @@ def _formats() -> Iterator[Topic]:
         yield Topic("data format", name, "A file with the rows of a task.", [], f"dataset: {{path: rows.{name}}}")
 
 
+def _benchmarks() -> Iterator[Topic]:
+    """With the card's title, what it needs, and its variants: the benchmarks with the same name before the colon."""
+    every = all_benchmarks()
+    for name, each in every.items():
+        variants = [other for other in every if other.partition(":")[0] == name.partition(":")[0] and other != name]
+        facts = {
+            "samples": f"{each.samples:,}" if each.samples else "",
+            "result": each.metric,
+            "needs": ", ".join(each.needs),
+            "variants": ", ".join(variants),
+            "card": f"holdfast benchmarks show {name}",
+        }
+        example = f"holdfast run {name} --model openai/MODEL --limit 50"
+        yield Topic("benchmark", name, each.title, [], example, {fact: text for fact, text in facts.items() if text})
+
+
 def _extras() -> Iterator[Topic]:
     needed: dict[str, list[str]] = {}
     try:
@@ -392,6 +418,7 @@ KINDS: dict[str, Callable[[], Iterator[Topic]]] = {
     "solvers": _solvers,
     "tools": _tools,
     "formats": _formats,
+    "benchmarks": _benchmarks,
     "extras": _extras,
     "commands": _commands,
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.cli.app import BOARD_FORMATS
 from holdfast.cli.commands.compare import opened_runs
 from holdfast.cli.output import end_quietly, print_json, print_line, print_sentence, print_table, warn
 from holdfast.errors import UsageError
@@ -21,7 +22,7 @@ from holdfast.report import (
 from holdfast.runs import leaderboard_of
 from holdfast.spec import nearest
 
-_FORMATS = {"table", "md", "latex", "html", "csv", "json"}
+_SHORT = {"md": "markdown", "tex": "latex"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
 _EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups", "samples", "lowest", "highest")
 _STRENGTHS = ("strength", "strength_low", "strength_high")
@@ -37,21 +38,22 @@ class LeaderboardOptions(msgspec.Struct, frozen=True):
 
 
 def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str | None) -> None:
-    if options.format not in _FORMATS:
-        raise UsageError(f"--format {options.format}: there is no such leaderboard{nearest(options.format, _FORMATS)}")
+    format = _SHORT.get(options.format, options.format)
+    if format not in BOARD_FORMATS:
+        raise UsageError(f"--format {format}: there is no such leaderboard{nearest(format, set(BOARD_FORMATS))}")
     with opened_runs(names, store) as runs:
         found = leaderboard_of(runs, options.task, options.scorer, options.evaluation)
-    if options.format == "json":
+    if format == "json":
         print_json(found)
         return
     for doubt in found.warnings:
         warn(doubt)
-    if options.format == "csv":
+    if format == "csv":
         _print_csv(found)
         return
-    if options.format in ("md", "latex", "html"):
+    if format != "table":
         with end_quietly():
-            sys.stdout.write(_written(found, options.format))
+            sys.stdout.write(_written(found, format))
         return
     for table in found.tables():
         print_table(table.grid())
@@ -64,9 +66,9 @@ def _written(found: LeaderboardResult, name: str) -> str:
     """For a document."""
     if name == "html":
         return f"{found._repr_html_()}\n"
-    write = markdown_table if name == "md" else latex_table
+    write = markdown_table if name == "markdown" else latex_table
     tables = "\n".join(write(each.columns, each.rows, each.titles) for each in found.tables())
-    notes = "".join(f"\n{note}\n" for note in found.notes()) if name == "md" else latex_notes(found.notes())
+    notes = "".join(f"\n{note}\n" for note in found.notes()) if name == "markdown" else latex_notes(found.notes())
     return tables + notes
 
 

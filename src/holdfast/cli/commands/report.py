@@ -1,10 +1,8 @@
 """`report`: the scores of runs on a terminal, in a file, as plots, or in the summary of a CI job."""
 
 import contextlib
-import math
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import msgspec
 
@@ -12,23 +10,19 @@ from holdfast.cli.output import end_quietly, opened, print_line, print_table, re
 from holdfast.cli.progress import counting
 from holdfast.cli.streams import JSON_ESCAPES, XML_ESCAPES
 from holdfast.cli.targets import run_to_show
-from holdfast.errors import DamagedError, UsageError, error_of_path
+from holdfast.errors import UsageError, error_of_path
 from holdfast.report import (
     IMAGES,
-    ComparisonResult,
     OutputFormat,
     Plot,
-    ReportSource,
     RunReport,
     collect_plot_data,
     draw,
-    find_format,
     formats_of,
     markdown,
     report_table,
 )
-from holdfast.runs import Run, comparison_of
-from holdfast.spec import nearest
+from holdfast.runs import ReportChoice, Run, report_format, report_source
 
 _ESCAPES = {"": "", "json": JSON_ESCAPES, "xml": XML_ESCAPES}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -37,7 +31,8 @@ _SUMMARY = "GITHUB_STEP_SUMMARY"
 class ReportOptions(msgspec.Struct, frozen=True):
     """The format of a report and where it is written."""
 
-    format: str = "table"
+    format: str = ""
+    """Empty: that of the file's suffix, else a table."""
     output: str | None = None
     at_least: float | None = None
     github: bool = False
@@ -48,6 +43,12 @@ class ReportOptions(msgspec.Struct, frozen=True):
     all_columns: bool = False
     include_restricted: bool = False
     """Whether files have the text of tasks with `share: no-text`."""
+    columns: tuple[str, ...] = ()
+    """Columns of the data rows beside each question; see `parse_columns`."""
+
+    @property
+    def choice(self) -> ReportChoice:
+        return ReportChoice(self.evaluation, self.at_least, self.columns, self.all_columns)
 
 
 def print_report(names: Sequence[str], store: str | None, options: ReportOptions) -> None:
@@ -72,15 +73,7 @@ def print_report(names: Sequence[str], store: str | None, options: ReportOptions
 
 
 def _check(options: ReportOptions, count: int) -> OutputFormat:
-    format = find_format("report", options.format)
-    if format is None:
-        raise UsageError(
-            f"--format {options.format}: there is no such report{nearest(options.format, set(formats_of('report')))}"
-        )
-    if options.at_least is not None and format.name != "junit":
-        raise UsageError("--at-least decides which test cases fail: it needs --format junit")
-    if options.at_least is not None and not math.isfinite(options.at_least):
-        raise UsageError(f"--at-least {options.at_least}: must be a finite number, for example 0.5")
+    format = report_format(options.format, options.output, options.choice)
     if not format.writer and options.output is not None:
         *names, last = (each.name for each in formats_of("report").values() if each.writer)
         others = f"{', '.join(names)} or {last}"
@@ -99,24 +92,9 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpt
             if report is not reports[-1]:
                 print_line("")
         return
-    source = ReportSource(
-        reports,
-        partial(runs[0].lines, options.evaluation),
-        lambda: [run.sheet(options.evaluation) for run in runs],
-        lambda: _compared(runs, options.evaluation),
-        options.at_least,
-        options.all_columns,
-    )
+    source = report_source(runs, reports, options.choice)
     with end_quietly(), opened(options.output, _ESCAPES[format.escapes]) as out:
         format.load()(source, out)
-
-
-def _compared(runs: Sequence[Run], evaluation: str) -> ComparisonResult | None:
-    """For an HTML page. None if there is nothing to compare, or if a run is damaged, which the page says."""
-    try:
-        return comparison_of(runs, None, evaluation, questions=0)
-    except (UsageError, DamagedError):
-        return None
 
 
 def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, folder: str) -> None:

@@ -61,6 +61,7 @@ from holdfast.runs import (
     restore_into,
     stored_spec,
     suggest_resume_command,
+    wrong_names,
 )
 from holdfast.spec import Spec, find_differences, refused_changes
 
@@ -324,8 +325,7 @@ def print_outcome(ended: RunOutcome) -> int:
             report = run.report()
         print_table(report_table(report, ended.place.command))
         if ended.stopped:
-            left = f"{counted(ended.unfinished, 'sample')} left unfinished"
-            write_message(f"{left}. When the cause is fixed, continue with: {ended.place.command('resume')}")
+            write_message(f"{counted(ended.unfinished, 'sample')} left unfinished. {_next_step(ended)}")
         # `RunOutcome.exit_code` counts failed samples of the whole run. Cells and scorers have limits of their own.
         in_cell = ended.spec.fail_on_error_in_cell
         if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
@@ -333,6 +333,15 @@ def print_outcome(ended: RunOutcome) -> int:
         if have_scorers_failed(report, ended.spec):
             return 1
     return ended.exit_code()
+
+
+def _next_step(ended: RunOutcome) -> str:
+    """How to continue a run whose models cannot be used."""
+    reason = "; ".join(ended.stopped)
+    again = suggest_resume_command(ended.place, reason, ended.spec.limits.run)
+    if not wrong_names(reason):
+        return f"When the cause is fixed, continue with: {again}"
+    return f"Continue with the right name: {again}, or with a corrected spec: {ended.place.command('resume', 'SPEC')}"
 
 
 def have_scorers_failed(report: RunReport, spec: Spec) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.cli.commands.run import have_scorers_failed
 from holdfast.cli.output import hanging, print_json, print_line, print_sentence, print_table, write_message
-from holdfast.cli.progress import spinner
+from holdfast.cli.progress import spinner, watch_scoring
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.cli.targets import run_to_read
 from holdfast.engine import Engine
@@ -147,11 +147,10 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
 async def _score(given: Given, place: RunLocation, request: ScoreRequest, stopper: Stopper) -> Scored:
     async def observe(engine: Engine, place: RunLocation) -> None:
         stopper.watch(engine, place)
-        while True:
-            scoring.update(engine.progress.scored, engine.progress.to_score)
-            await asyncio.sleep(_LOOK_SECONDS)
+        reading.end()
+        await watch_scoring(engine, place)
 
-    with spinner(f"scoring the answers of {place.run_id}") as scoring:
+    with spinner(f"reading the answers of {place.run_id}") as reading:
         return await score(given, place, request, observe)
 
 

@@ -32,6 +32,7 @@ from holdfast.report import (
     Grid,
     PaidTwice,
     anomaly_lines,
+    asked_texts,
     cost_sentences,
     counted,
     dollars,
@@ -47,13 +48,11 @@ from holdfast.report import (
     marked_lines,
     phase_table,
     profile_lines,
-    readable_input,
     retry_lines,
     shortened,
     status_text,
     status_tone,
     tokens,
-    value_text,
     wrong_lines,
 )
 from holdfast.report import KeyFilter as WantedKeys
@@ -73,6 +72,8 @@ from holdfast.runs import select_lines as _select_lines
 from holdfast.spec import nearest
 from holdfast.state import standing_of
 
+_COUNTED_MAX = 10_000
+"""How many more samples are counted than are listed: a look at the first must not read a long run."""
 _ESCAPES = {"": "", "json": JSON_ESCAPES}
 _OTHER_FORMATS = frozenset({"xlsx", "xls", "ods", "html", "htm", "md", "tex", "xml", "yaml", "yml", "db", "sqlite"})
 """Suffixes of files that hold something else than what `export` writes."""
@@ -173,13 +174,14 @@ def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str
     with run_to_read(name, store) as run:
         run.row_columns(options.columns)
         lines = run.lines(options.evaluation, options.columns)
-        found = list(itertools.islice(_select_lines(run, lines, chosen), limit + 1))
+        selected = _select_lines(run, lines, chosen)
+        found = list(itertools.islice(selected, limit))
+        more = 0 if as_json else sum(1 for _ in itertools.islice(selected, _COUNTED_MAX))
         place = run.place
-    more = len(found) > limit
     if as_json:
-        print_json(found[:limit])
+        print_json(found)
         return
-    for line in found[:limit]:
+    for line in found:
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         print_sentence(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         for label, text in _sample_texts(line):
@@ -191,21 +193,14 @@ def print_chosen(name: str, chosen: WantedKeys, options: ListOptions, store: str
     if not found:
         print_sentence("No sample matches.")
     elif more:
-        print_sentence(
-            f"… and more; to list up to {10 * limit}, add --limit {10 * limit}. "
-            f"The history of one: {place.command('show', found[0].key)}"
-        )
+        total = f"{limit:,} of {limit + more:,}{' or more' if more == _COUNTED_MAX else ''} are listed"
+        again = f"to list up to {10 * limit}, add --limit {10 * limit}"
+        print_sentence(f"{total}; {again}. The history of one: {place.command('show', found[0].key)}")
 
 
 def _sample_texts(line: ExportLine) -> Iterator[tuple[str, str]]:
     """What was asked and what came of it, each with a label. What is not recorded is left out."""
-    question = readable_input(line)
-    if question:
-        yield "question", question
-    if line.target is not None:
-        yield "target", value_text(line.target) or ""
-    for name, value in (line.row or {}).items():
-        yield f"row.{name}", value_text(value) or ""
+    yield from asked_texts(line)
     if line.error is not None:
         yield "error", f"{line.error.kind}: {line.error.message}"
     elif line.output is not None:

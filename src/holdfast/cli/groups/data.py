@@ -14,6 +14,7 @@ from holdfast.cli.app import (
     Sets,
     Specs,
     StoreToRead,
+    complete_benchmark,
     complete_format,
 )
 
@@ -30,21 +31,12 @@ def _complete_topic(incomplete: str) -> list[tuple[str, str]]:
     return []
 
 
-def _complete_benchmark(incomplete: str) -> list[tuple[str, str]]:
-    """The names of benchmarks."""
-    with contextlib.suppress(Exception):  # a broken package of the user must not disturb the shell
-        from holdfast.plan import all_benchmarks
-
-        return [(name, each.title) for name, each in all_benchmarks().items() if name.startswith(incomplete)]
-    return []
-
-
 def benchmarks(
     action: Annotated[
         str | None, typer.Argument(metavar="[show|check]", help="show NAME: its card. check [NAME]: test cards.")
     ] = None,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A benchmark.", autocompletion=_complete_benchmark)
+        str | None, typer.Argument(metavar="NAME", help="A benchmark.", autocompletion=complete_benchmark)
     ] = None,
     online: Annotated[bool, typer.Option("--online", help="With check: download the data and compare it.")] = False,
     as_json: Json = False,
@@ -140,7 +132,7 @@ def init(
     folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".",
     benchmark: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Write an editable copy of a benchmark.", autocompletion=_complete_benchmark),
+        typer.Option(metavar="NAME", help="Write an editable copy of a benchmark.", autocompletion=complete_benchmark),
     ] = "",
 ) -> None:
     """Write a small working example: a spec and its data.
@@ -168,8 +160,9 @@ def info(
 ) -> None:
     """List what a spec may name, and where things are kept.
 
-    Lists providers, scorers, extractors, solvers, tools, formats, extras and commands, and those that other installed
-    packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown name.
+    Lists providers, scorers, extractors, solvers, tools, formats, benchmarks, extras and commands, and those that other
+    installed packages offer. With the name of one: what it does, its arguments, and an example. Exit 2 for an unknown
+    name.
     """
     from holdfast.cli.commands.info import print_info
 

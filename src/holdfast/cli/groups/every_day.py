@@ -29,6 +29,7 @@ from holdfast.cli.app import (
     Workers,
     complete_format,
     complete_run,
+    complete_scorer,
     complete_status,
 )
 
@@ -47,7 +48,8 @@ def run(
     prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
     system: Annotated[str, typer.Option(help="Without a spec, or for a benchmark: the system message.")] = "",
     scorer: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.", autocompletion=complete_scorer),
     ] = None,
     base_url: Annotated[str, typer.Option(help="… the base URL of the models' server.")] = "",
     param: Annotated[
@@ -163,8 +165,12 @@ def report(
     names: RunsToRead,
     evaluation: Evaluation = "",
     format: Annotated[
-        str, typer.Option(help="table, markdown, latex, html, junit or json.", autocompletion=complete_format)
-    ] = "table",
+        str,
+        typer.Option(
+            help="table, markdown, latex, html, junit or json. Default: that of the file's suffix, else table.",
+            autocompletion=complete_format,
+        ),
+    ] = "",
     output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
     at_least: Annotated[
         float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
@@ -174,6 +180,7 @@ def report(
     ] = False,
     plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also write plots into this folder.")] = None,
     plot_format: Annotated[str, typer.Option(help="The format of plots: png or svg.")] = "png",
+    columns: Columns = "",
     all_columns: AllColumns = False,
     include_restricted: IncludeRestricted = False,
     store: StoreToRead = None,
@@ -182,18 +189,21 @@ def report(
     """Print the scores of runs, with confidence intervals.
 
     --format html writes one file to send to others: a summary, figures, comparisons with p, example answers, failures,
-    costs and provenance. --format latex writes a table with booktabs rules. --plots needs holdfast[plots]. Plots show
-    scores with intervals, paired differences, cost against score, pass@k of repeats, and response times.
+    costs and provenance. --columns adds columns of the data rows to questions in HTML and JUnit. --format latex writes
+    a table with booktabs rules. --plots needs holdfast[plots]. Plots show scores with intervals, paired differences,
+    cost against score, pass@k of repeats, and response times.
 
     For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and a
     sample that is unfinished or has no score is skipped. The exit code does not depend on the scores: use
     `holdfast gate` for that.
     """
     from holdfast.cli.commands.report import ReportOptions, print_report
+    from holdfast.report import parse_columns
 
+    shown = parse_columns(columns.split(","))
     chosen = "json" if as_json else format
     options = ReportOptions(
-        chosen, output, at_least, github, evaluation, plots, plot_format, all_columns, include_restricted
+        chosen, output, at_least, github, evaluation, plots, plot_format, all_columns, include_restricted, shown
     )
     print_report(names, store, options)
 
@@ -215,6 +225,7 @@ def compare(
     limit: Annotated[
         int | None, typer.Option(min=0, help="List at most N changed keys per scorer. Default: 5; in JSON: all.")
     ] = None,
+    columns: Columns = "",
     all_columns: AllColumns = False,
     store: StoreToRead = None,
     as_json: Json = False,
@@ -232,8 +243,10 @@ def compare(
     because rows with the same id differ or scorers with the same name differ. The exit code is still 0.
     """
     from holdfast.cli.commands.compare import CompareOptions, compare_runs
+    from holdfast.report import parse_columns
 
-    compare_runs(names, CompareOptions(scorer, evaluation, adjust, limit, all_columns), store, as_json)
+    options = CompareOptions(scorer, evaluation, adjust, limit, all_columns, parse_columns(columns.split(",")))
+    compare_runs(names, options, store, as_json)
 
 
 def ls(

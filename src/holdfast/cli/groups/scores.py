@@ -14,7 +14,9 @@ from holdfast.cli.app import (
     Store,
     StoreToRead,
     Trust,
+    complete_board_format,
     complete_run,
+    complete_scorer,
 )
 
 
@@ -22,7 +24,11 @@ def score(
     name: RunName,
     scorers: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE|NAME", help="A file of scorers, or a name as in a spec. Default: the run's own."),
+        typer.Option(
+            metavar="FILE|NAME",
+            help="A file of scorers, or a name as in a spec. Default: the run's own.",
+            autocompletion=complete_scorer,
+        ),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Score whenever the file is saved, show what changed, record nothing.")
@@ -89,7 +95,10 @@ def leaderboard(
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
     evaluation: Evaluation = "",
-    format: Annotated[str, typer.Option(help="table, md, latex, html, csv or json.")] = "table",
+    format: Annotated[
+        str,
+        typer.Option(help="table, markdown, latex, html, csv or json.", autocompletion=complete_board_format),
+    ] = "table",
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.records import normalized
+from holdfast.records import Row, normalized
 from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
 from holdfast.report.questions import UNKNOWN, Question
 from holdfast.report.reduction import with_counts
@@ -49,6 +49,8 @@ class ChangedKey(msgspec.Struct, frozen=True):
     """What both sides were asked; None if it is not known, or before `add_questions`."""
     target: Any = None
     prompt: str | None = None
+    row: Row | None = None
+    """The columns of the row that were chosen; None if none was."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -160,7 +162,13 @@ def add_questions(comparisons: Sequence[Comparison], limit: int | None, find: Fi
         filled = []
         for changed in kept:
             asked = known.get(changed.sample_id) or others.get(changed.sample_id) or UNKNOWN
-            filled.append(msgspec.structs.replace(changed, input=asked.input, target=asked.target, prompt=asked.prompt))
+            fields: dict[str, Any] = {
+                "input": asked.input,
+                "target": asked.target,
+                "prompt": asked.prompt,
+                "row": asked.row,
+            }
+            filled.append(msgspec.structs.replace(changed, **fields))
         made.append(msgspec.structs.replace(each, changed=[*filled, *each.changed[len(filled) :]]))
     return made
 

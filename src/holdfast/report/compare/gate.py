@@ -85,6 +85,8 @@ class GateVerdict(msgspec.Struct, frozen=True):
     """Unsure only because of missing scores: it would not pass if they were wrong, or their scale is not known."""
     reason: str = ""
     """The verdict as a sentence, with the next step."""
+    scale: Scale = NUMBER
+    """Of the scorer's values."""
 
 
 class _GateData(msgspec.Struct, frozen=True):
@@ -186,6 +188,7 @@ def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: Gate
         samples_needed=_samples_needed(data, rule) if outcome == "unsure" and not depends else None,
         identical=identical,
         depends_on_missing=depends,
+        scale=measure.scale,
     )
     return msgspec.structs.replace(verdict, reason=_describe_verdict(verdict, rule))
 

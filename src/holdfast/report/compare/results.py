@@ -1,7 +1,8 @@
-"""The results of `compare`, `gate` and `leaderboard`, as a program gets them. They print as tables, also in a notebook.
+"""The results of `compare`, `gate` and `leaderboard`, as a program gets them. They print as the commands do, also in a
+notebook: sentences, then a table of at most eight columns, then how its numbers were computed.
 
-The fields are those of the commands' `--json`. The commands print the tables that are made here, so that a program and
-a terminal show the same rows.
+The fields are those of the commands' `--json`. The commands print the sentences, tables and notes that are made here,
+so that a program and a terminal show the same. `print(result.table(all_columns=True))` shows every column.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,13 @@ from holdfast.report.compare.comparison import Comparison
 from holdfast.report.compare.gate import GateRule, GateVerdict
 from holdfast.report.compare.leaderboard import Board
 from holdfast.report.compare.pairwise import PairwiseBoard, pairwise_methods
-from holdfast.report.compare.sentences import common_model, comparison_sentences, describe_boards
+from holdfast.report.compare.sentences import (
+    common_model,
+    comparison_method,
+    comparison_sentences,
+    describe_boards,
+    overlap_line,
+)
 from holdfast.report.compare.suite import Suite
 from holdfast.report.text import (
     Grid,
@@ -22,13 +29,15 @@ from holdfast.report.text import (
     format_mean,
     format_number,
     format_p,
+    name_parameters,
 )
-from holdfast.stats import Summary
 
 _NAMES = {"task", "model", "first", "second", "scorer", "verdict", "run", "test"}
 """Columns that hold names; the others hold numbers."""
 _COMPARED = ("was", "is", "difference", "95% interval", "test", "p", "adjusted p", "dz", "n", "wins", "losses", "ties")
-_COMPARED_DETAILS = ("test", "p", "dz", "wins", "losses", "ties")
+_COMPARED_DETAILS = ("was", "is", "test", "p", "dz", "wins", "losses", "ties")
+_COLUMNS_MAX = 8
+_EFFECT = "dz: mean difference over its standard deviation between samples"
 _GATE_TITLES = ("task", "model", "scorer", "verdict")
 _GATE = ("baseline", "mean", "difference", "interval", "bound", "n", "left out", "needed")
 _GATE_HIDDEN = ("baseline", "mean", "left out", "needed")
@@ -50,6 +59,14 @@ class ResultTable(msgspec.Struct, frozen=True):
     titles: int
     optional: tuple[str, ...] = ()
     hint: str = ""
+
+    def __str__(self) -> str:
+        return _as_text(tables=[self])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _as_html(tables=[self])
 
     def grid(self) -> Grid:
         """For a terminal, or as text."""
@@ -74,17 +91,35 @@ class ResultTable(msgspec.Struct, frozen=True):
         return self.without(name for name in names if name not in filled)
 
 
-def _as_text(tables: Iterable[ResultTable], lines: Iterable[str]) -> str:
+def _as_text(
+    lead: Iterable[str] = (),
+    tables: Iterable[ResultTable] = (),
+    notes: Iterable[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
+    """What a person reads first, the tables, and below them how their numbers were computed."""
     from holdfast.report.tables import as_text  # imported late: rich is slow to import
 
-    return "\n\n".join([*(as_text(each.grid()) for each in tables), "\n".join(lines)]).rstrip()
+    below = "\n".join(map(name_parameters, [*notes, *_warnings(warnings)]))
+    return "\n\n".join(
+        filter(None, ["\n".join(map(name_parameters, lead)), *(as_text(each.grid()) for each in tables), below])
+    ).rstrip()
 
 
-def _as_html(tables: Iterable[ResultTable], lines: Iterable[str]) -> str:
+def _as_html(
+    lead: Iterable[str] = (),
+    tables: Iterable[ResultTable] = (),
+    notes: Iterable[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
+    """The same for a notebook."""
     from holdfast.report.tables import html_lines, html_table
 
     shown = [each.without_empty(each.columns[each.titles :]) for each in tables]
-    return "".join([*(html_table(each.columns, each.rows) for each in shown), html_lines(lines)])
+    below = html_lines(map(name_parameters, [*notes, *_warnings(warnings)]))
+    return "".join(
+        [html_lines(map(name_parameters, lead)), *(html_table(each.columns, each.rows) for each in shown), below]
+    )
 
 
 class ComparisonResult(msgspec.Struct, frozen=True):
@@ -102,15 +137,19 @@ class ComparisonResult(msgspec.Struct, frozen=True):
     """The id of the evaluation whose scores are compared, by run."""
 
     def __str__(self) -> str:
-        return _as_text([self.table()], self._lines())
+        return _as_text(self.sentences(), [self.table()], self.notes(), self.warnings)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html([self.table()], self._lines())
+        return _as_html(self.sentences(), [self.table()], self.notes(), self.warnings)
+
+    def sentences(self) -> list[str]:
+        """What a person would say about each comparison, the clear differences first."""
+        return comparison_sentences(self.comparisons)
 
     def table(self, *, all_columns: bool = False) -> ResultTable:
-        """One row for each comparison; without `all_columns`, the columns that most readers need."""
+        """One row for each comparison; without `all_columns`, at most eight columns: those that most readers need."""
         several = len({common_model(each) for each in self.comparisons} - {""}) > 1
         titles = ("task", *(("model",) if several else ()), "first", "second", "scorer")
         rows = []
@@ -120,12 +159,18 @@ class ComparisonResult(msgspec.Struct, frozen=True):
             names += [each.first.label(each.second), each.second.label(each.first), each.scorer]
             rows.append([*names, *_compared_numbers(each)])
         found = ResultTable([*titles, *_COMPARED], rows, len(titles))
-        return found if all_columns else found.without(_COMPARED_DETAILS)
+        if all_columns:
+            return found
+        shown = found.without(_COMPARED_DETAILS)
+        return shown.without(shown.columns[_COLUMNS_MAX:])
 
-    def _lines(self) -> Iterator[str]:
-        yield from comparison_sentences(self.comparisons)
-        yield from _describe((each.difference for each in self.comparisons if each.difference is not None), 0.95)
-        yield from _warnings(self.warnings)
+    def notes(self, *, all_columns: bool = False) -> list[str]:
+        """How the numbers of the table were computed, and on which keys."""
+        several = len({common_model(each) for each in self.comparisons} - {""}) > 1
+        method = comparison_method(self.comparisons, self.adjusted, self.family)
+        parts = (method, _EFFECT if all_columns else "")
+        overlaps = dict.fromkeys(overlap_line(each, several) for each in self.comparisons)
+        return [line for line in ("; ".join(filter(None, parts)), *overlaps) if line]
 
 
 def _compared_numbers(each: Comparison) -> list[str]:
@@ -164,12 +209,16 @@ class GateResult(msgspec.Struct, frozen=True):
     """The id of the evaluation whose scores are judged, by run."""
 
     def __str__(self) -> str:
-        return _as_text([self.table(all_columns=True)], self._lines())
+        return _as_text(self.sentences(), [self.table()], self.notes(), self.warnings)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html([self.table(all_columns=True)], self._lines())
+        return _as_html(self.sentences(), [self.table()], self.notes(), self.warnings)
+
+    def sentences(self) -> list[str]:
+        """Whether everything passed, and the reason of each verdict."""
+        return ["passed" if self.passed else "not passed", *(each.reason for each in self.verdicts)]
 
     def table(self, *, all_columns: bool = False) -> ResultTable:
         """One row for each verdict; without `all_columns`, the columns that most readers need."""
@@ -179,7 +228,7 @@ class GateResult(msgspec.Struct, frozen=True):
         for each in self.verdicts:
             numbers = [
                 _number(each.baseline),
-                _number(each.mean),
+                "" if each.mean is None else format_mean(each.mean, each.scale),
                 _number(each.interval.mean, "+") if against else "",
                 format_interval(each.interval, sign),
                 format_number(each.bound, sign),
@@ -194,11 +243,14 @@ class GateResult(msgspec.Struct, frozen=True):
         shown = found.without(_GATE_HIDDEN if against else _GATE_HIDDEN_OF_LEVEL)
         return msgspec.structs.replace(shown, optional=("bound", "n"), hint="add --all")
 
-    def _lines(self) -> Iterator[str]:
-        yield "passed" if self.passed else "not passed"
-        yield from (each.reason for each in self.verdicts)
-        yield from _describe((each.interval for each in self.verdicts), self.bar.confidence)
-        yield from _warnings(self.warnings)
+    def notes(self) -> list[str]:
+        """How the intervals were computed, and how often a run that is not good enough passes."""
+        method = describe_methods(each.interval for each in self.verdicts)
+        level, error = 100 * self.bar.confidence, 50 * (1 - self.bar.confidence)
+        rate = f"; a run exactly at the bound passes in at most {error:.4g}% of cases"
+        if self.bar.unsure_passes or self.bar.identical_passes:
+            rate = ""
+        return [f"{level:.4g}% intervals: {method}{rate}"] if method else []
 
 
 class LeaderboardResult(msgspec.Struct, frozen=True):
@@ -218,12 +270,12 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
     """The tasks beside each other, with a mean over tasks; None for one task."""
 
     def __str__(self) -> str:
-        return _as_text(self.tables(), self._lines())
+        return _as_text((), self.tables(), self.notes(), self.warnings)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _as_html(self.tables(), self._lines())
+        return _as_html((), self.tables(), self.notes(), self.warnings)
 
     def mean_boards(self) -> list[Board]:
         """The boards without those that are shown as strengths."""
@@ -258,10 +310,6 @@ class LeaderboardResult(msgspec.Struct, frozen=True):
                 rows.append([*titles, *numbers, str(each.cost)])
         return _board_table(_BOARD, rows, ("cost", "on all keys", "n"))
 
-    def _lines(self) -> Iterator[str]:
-        yield from self.notes()
-        yield from _warnings(self.warnings)
-
 
 def _suite(suite: Suite, *, several_runs: bool) -> ResultTable:
     """One row for each model, one column for each task. Users name tasks, so columns are left out by their place."""
@@ -290,12 +338,6 @@ def _strengths(board: PairwiseBoard) -> ResultTable:
 
 def _board_table(numbers: Sequence[str], rows: list[list[str]], optional: tuple[str, ...]) -> ResultTable:
     return ResultTable([*_BOARD_TITLES, *numbers], rows, len(_BOARD_TITLES), optional, "add --format md")
-
-
-def _describe(summaries: Iterator[Summary], level: float) -> Iterator[str]:
-    method = describe_methods(summaries)
-    if method:
-        yield f"{100 * level:.4g}% intervals: {method}"
 
 
 def _warnings(warnings: Sequence[str]) -> Iterator[str]:

@@ -40,6 +40,8 @@ class OutputFormat(msgspec.Struct, frozen=True):
     has_events: bool = False
     """Whether export lines may have events."""
     single_run: bool = False
+    has_questions: bool = False
+    """Whether a report shows what samples were asked, and with it columns of their rows."""
     alias: str = ""
 
     def load(self) -> Callable[..., None]:
@@ -82,8 +84,8 @@ FORMATS = (
     OutputFormat("table", "report", "", ""),
     OutputFormat("markdown", "report", ".md", "markdown:report_markdown", alias="md"),
     OutputFormat("latex", "report", ".tex", "latex:report_latex", alias="tex"),
-    OutputFormat("html", "report", ".html", "html:report_html", "xml"),
-    OutputFormat("junit", "report", ".xml", "junit:report_junit", "xml", single_run=True),
+    OutputFormat("html", "report", ".html", "html:report_html", "xml", has_questions=True),
+    OutputFormat("junit", "report", ".xml", "junit:report_junit", "xml", single_run=True, has_questions=True),
     OutputFormat("json", "report", ".json", "json_csv:report_json", "json"),
 )
 

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from holdfast.printable import clean
 from holdfast.report.formats import ReportSource
 from holdfast.report.lines import ExportLine
-from holdfast.report.questions import readable_input, value_text
+from holdfast.report.questions import asked_texts
 from holdfast.report.selection import is_wrong
 from holdfast.report.tables import evaluation_lines, marked_lines, reading_lines
 from holdfast.report.text import first_line, shortened
@@ -100,7 +100,8 @@ def _case(line: ExportLine, found: CaseResult) -> Iterator[str]:
     place = f"{line.task}.{line.model}"
     yield f"<testcase {_attributes(classname=place, name=line.key, time=f'{line.seconds:.3f}')}"
     if not found.kind:
-        yield "/>\n"
+        asked = escape(_clean(shortened("\n".join(_asked(line)), _TEXT_MAX)))
+        yield f"><system-out>{asked}</system-out></testcase>\n" if asked else "/>\n"
         return
     message = first_line(found.message, 300)
     named = {"message": message} if found.kind == "skipped" else {"type": found.type, "message": message}
@@ -114,13 +115,13 @@ def _explain(line: ExportLine, found: CaseResult) -> Iterator[str]:
     if found.kind == "error":
         yield found.message
     if found.kind in {"error", "failure"}:
-        question, target = readable_input(line), value_text(line.target)
-        if question:
-            yield f"question: {shortened(question, _QUESTION_MAX)}"
-        if target is not None:
-            yield f"target: {shortened(target, _QUESTION_MAX)}"
+        yield from _asked(line)
     if found.kind == "failure":
         yield f"answer: {line.output}"
+
+
+def _asked(line: ExportLine) -> Iterator[str]:
+    return (f"{label}: {shortened(text, _QUESTION_MAX)}" for label, text in asked_texts(line))
 
 
 def _attributes(**values: object) -> str:

@@ -75,9 +75,10 @@ class ProgressRow(msgspec.Struct, frozen=True):
 
     name: str
     done: int
-    """Finished or failed, by any process of the run."""
+    """Finished or failed, by any process of the run. While saved answers are scored: those that have scores."""
     planned: int
     failed: int
+    """Samples; while saved answers are scored: how often a scorer failed."""
     state: Literal["running", "done", "stopped"]
     rate: float | None = None
     """Samples a second; None if unknown."""
@@ -120,6 +121,11 @@ class ProgressTracker:
         rows = tuple(
             self._row(name, model, (progress.started, now), scorers) for name, model in progress.models.items()
         )
+        if progress.scoring:
+            rows = tuple(
+                msgspec.structs.replace(row, failed=model.scorer_failures)
+                for row, model in zip(rows, progress.models.values(), strict=True)
+            )
         return ProgressView(
             total=self._total(progress, now, rows, ended),
             models=rows if len(rows) > 1 else (),
@@ -168,7 +174,7 @@ class ProgressTracker:
             name="total",
             done=done,
             planned=progress.planned,
-            failed=progress.failed,
+            failed=progress.scorer_failures if progress.scoring else progress.failed,
             state="done" if done >= progress.planned else "running" if running or not rows else "stopped",
             rate=window.average() if is_over else window.rate(now),
             left=max(known) if known and len(known) == len(lefts) else None,
@@ -189,12 +195,13 @@ def _activity(progress: "Progress") -> Iterator[str]:
     yield f"{counted(progress.in_flight, 'sample')} in flight"
     if progress.at_once:
         yield f"{progress.sending} of at most {counted(progress.at_once, 'request')}"
-    yield f"{short(progress.usage.input_tokens + progress.usage.output_tokens)} tokens"
+    if not progress.scoring:
+        yield f"{short(progress.usage.input_tokens + progress.usage.output_tokens)} tokens"
     if progress.replayed:
         yield f"{counted(progress.replayed, 'step')} replayed"
     if 0 < progress.scored < progress.to_score:
         yield f"{progress.scored:,} of {progress.to_score:,} saved answers scored"
-    if progress.scorer_failures:
+    if progress.scorer_failures and not progress.scoring:
         yield counted(progress.scorer_failures, "scorer failure")
     if progress.anomalies:
         yield counted(progress.anomalies, "anomaly", "anomalies")

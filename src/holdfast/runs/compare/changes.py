@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.report import CommonKeys, ComparisonResult, Side
-from holdfast.runs.compare.comparison import comparison_of
+from holdfast.runs.compare.comparison import ShownQuestions, comparison_of
 from holdfast.runs.run import Run
 from holdfast.score import as_number
 
@@ -217,5 +217,5 @@ def changes_of(
     def observe(keys: CommonKeys) -> None:
         tables[keys.first.side, keys.second.side, keys.scorer] = make_table(keys)
 
-    result = comparison_of(runs, None, evaluation, adjust, 0, observe)
+    result = comparison_of(runs, None, evaluation, adjust, ShownQuestions(0), observe)
     return result, [tables[each.first, each.second, each.scorer] for each in result.comparisons]

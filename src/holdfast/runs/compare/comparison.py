@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+import msgspec
+
 from holdfast.errors import UsageError
 from holdfast.report import (
     Adjustment,
@@ -37,22 +39,35 @@ from holdfast.spec import nearest
 _ADJUSTMENTS = {"holm", "bh"}
 
 
+class ShownQuestions(msgspec.Struct, frozen=True):
+    """How many changed keys of each comparison get their question and target (None: all), with these columns of their
+    rows.
+    """
+
+    limit: int | None = None
+    columns: tuple[str, ...] = ()
+
+
+_ALL_QUESTIONS = ShownQuestions()
+
+
 def comparison_of(
     runs: Sequence[Run],
     scorer: str | None = None,
     evaluation: str = "",
     adjust: str = "holm",
-    questions: int | None = None,
+    questions: ShownQuestions = _ALL_QUESTIONS,
     observe: Observe | None = None,
 ) -> ComparisonResult:
-    """Compare the first run with each other one; if there is one, its models and variants. `questions`: how many
-    changed keys of each comparison get their question and target; None means all. `observe`: gets the common keys of
-    each comparison; none is then listed as changed. Raises UsageError if there is nothing to compare, and DamagedError
-    for a damaged run.
+    """Compare the first run with each other one; if there is one, its models and variants. `questions`: for which
+    changed keys it is read what they were asked. `observe`: gets the common keys of each comparison; none is then
+    listed as changed. Raises UsageError if there is nothing to compare, and DamagedError for a damaged run.
     """
     if adjust not in _ADJUSTMENTS:
         raise UsageError(f"--adjust {adjust}: there is no such method{nearest(adjust, _ADJUSTMENTS)}")
     require_comparable(runs)
+    for run in runs:
+        run.row_columns(questions.columns)
     sides = all_sides(runs, evaluation)
     first, *others = sides
     pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
@@ -68,25 +83,27 @@ def comparison_of(
     doubts += [*of_several(runs, evaluation), *partially_scored(runs, evaluation), *without_groups(runs)]
     doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
-        raise _nothing_error(runs, scorer)
+        raise _nothing_error(runs, scorer, {each.scorer for each in every})
     run_of = {each.side.run: run for run, cells in zip(runs, sides, strict=True) for each in cells.values()}
-    found = add_questions(found, questions, lambda side, ids: run_of[side.run].questions(side.task, ids))
+    find = lambda side, ids: run_of[side.run].questions(side.task, ids, questions.columns)  # noqa: E731
+    found = add_questions(found, questions.limit, find)
     family = family_size(found)
     adjusted = tuple(adjust_p_values(found, cast(Adjustment, adjust)))
     used = evaluations_of(runs, evaluation)
     return ComparisonResult(adjusted, not reasons, tuple(doubts), adjust, family, used)
 
 
-def _nothing_error(runs: Sequence[Run], scorer: str | None) -> UsageError:
+def _nothing_error(runs: Sequence[Run], scorer: str | None, known: set[str]) -> UsageError:
     names = [run.run_id for run in runs]
     if scorer is not None:
-        return UsageError(f"--scorer {scorer}: nothing to compare under that name; leave it out to see all")
+        problem = f"nothing to compare under that name{nearest(scorer, known)}"
+        return UsageError(f"--scorer {scorer}: {problem}; leave it out to see all")
     if len(names) == 1:
         other = f"name a second run: holdfast compare {names[0]} OTHER"
         return UsageError(f"{names[0]} has one model for each task and no variants; {other}")
     problem = f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
     others = [
-        f"{run.run_id} also has {each.evaluation} ({each.name or ', '.join(each.scorers)})"
+        f"{run.run_id} also has {each.evaluation} ({run.evaluation_names()[each.evaluation]})"
         for run in runs
         for each in run.evaluations()
         if not each.current

@@ -107,7 +107,9 @@ def gate_result_of(runs: Sequence[Run], options: GateOptions) -> GateResult:
         found, notes = list[GateVerdict](), list[str]()
         for answers in mine.values():
             measures = _measures_to_judge(answers, _scorer_to_judge(run, answers, options)).values()
-            found += [judge_level(answers, measure, bar) for measure in measures if _is_judgeable(measure)]
+            judged = [measure for measure in measures if _is_judgeable(measure)]
+            _refuse_out_of_reach(judged, bar)
+            found += [judge_level(answers, measure, bar) for measure in judged]
     else:
         found, notes = _by_baseline(runs, (mine, sides[1]), options, bar), list(without_data(runs))
     notes += [*of_several(runs, options.evaluation), *partially_scored(runs, options.evaluation)]
@@ -165,6 +167,21 @@ def _describe_results(run: Run, found: Sequence[GateVerdict], options: GateOptio
         others = [each["name"] for each in run.scorer_identities(options.evaluation) if each.get("task", task) == task]
         if f"{scorer}.".startswith(f"{origin.metric}.") and len(others) > 1:
             yield f"{task}: judged by {scorer}, the result of the benchmark; for another scorer, add --scorer"
+
+
+def _refuse_out_of_reach(measures: Sequence[Measure], bar: GateRule) -> None:
+    """UsageError for a number that no run can reach, such as 60 for shares from 0 to 1."""
+    for measure in measures:
+        highest = measure.scale.highest
+        if bar.at_least is not None and highest is not None and bar.at_least > highest and measure.values:
+            scale = (
+                f"{measure.scale.lowest:g} to {highest:g}" if measure.scale.lowest is not None else f"up to {highest:g}"
+            )
+            share = (
+                f"; for {bar.at_least:g} % write {bar.at_least / 100:g}" if highest == 1 < bar.at_least <= 100 else ""
+            )
+            other = "" if share else "; choose another scorer with --scorer"
+            raise UsageError(f"--at-least {bar.at_least:g}: scores of {measure.name} are {scale}{share}{other}")
 
 
 def _is_judgeable(measure: Measure) -> bool:

@@ -57,7 +57,9 @@ def leaderboard_of(
         if task is not None and task not in known:
             raise UsageError(f"--task {task}: there is no such task{nearest(task, known)}")
         if scorer is not None:
-            raise UsageError(f"--scorer {scorer}: no numbers by that scorer; leave it out to see all")
+            scorers = {name for each in sides for answers in each.values() for name in answers.measures()}
+            problem = f"no numbers by that scorer{nearest(scorer, scorers)}"
+            raise UsageError(f"--scorer {scorer}: {problem}; leave it out to see all")
         names = " and ".join(run.run_id for run in runs)
         raise UsageError(f"{names}: no scorer gave a number, so there is nothing to rank")
     used = evaluations_of(runs, evaluation)

@@ -23,14 +23,14 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.errors import BadNameError, HoldfastError, JournalError, Problems, SpecError
+from holdfast.errors import BadNameError, HoldfastError, JournalError, Problems, ScorerError, SpecError
 from holdfast.journal import folder_name, split_url
 from holdfast.models import Listing, ModelError, describe_models, identity_of, open_batch_api, open_provider
 from holdfast.plan import PreparedTask, Rows, pin_revisions, prepare, survey
 from holdfast.records import ScoringStarted, TaskInputs, comparable_by_task, normalized
 from holdfast.runs.estimate import check_budget, with_prices
 from holdfast.runs.store.trust import references_of
-from holdfast.score import KINDS, Scorer, ScorerError, identity, mixed_scales, resolve
+from holdfast.score import KINDS, Scorer, identity, mixed_scales, resolve
 from holdfast.spec import (
     Counts,
     KeptCombinations,

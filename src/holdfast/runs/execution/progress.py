@@ -285,7 +285,7 @@ class ScriptDisplay:
     seconds = _LOG_SECONDS
 
     def __init__(self, run_id: str) -> None:
-        self._plain = PlainDisplay(lambda line: _log(logging.INFO, f"{run_id}: {line}", is_progress=True))
+        self._plain = PlainDisplay(lambda line: log_event(logging.INFO, f"{run_id}: {line}", is_progress=True))
         self._waits = WaitLog(run_id)
 
     def show(self, progress: Progress, *, ended: bool = False) -> None:
@@ -308,13 +308,13 @@ class WaitLog:
         now, done = self._clock(), progress.finished + progress.failed
         if done != self._done:
             if self._next > _QUIET_SECONDS:
-                _log(logging.INFO, f"{self._run_id}: samples finish again")
+                log_event(logging.INFO, f"{self._run_id}: samples finish again")
             self._done, self._retried, self._moved, self._next = done, progress.retried, now, _QUIET_SECONDS
             return
         waited, why = now - self._moved, self._reason(progress, now)
         if why and done < progress.planned and waited >= self._next:
             self._next = min(2 * self._next, waited + _AGAIN_SECONDS_MAX)
-            _log(
+            log_event(
                 logging.WARNING,
                 f"{self._run_id}: {done}/{progress.planned} done, none finished for {duration(waited)}: {why}",
             )
@@ -330,7 +330,7 @@ class WaitLog:
         return ""
 
 
-def _log(level: int, text: str, *, is_progress: bool = False) -> None:
+def log_event(level: int, text: str, *, is_progress: bool = False) -> None:
     """Log if the program handles messages of Holdfast; otherwise write warnings and progress to standard error."""
     logger: logging.Logger | None = logging.getLogger("holdfast")
     while logger is not None:

@@ -6,13 +6,16 @@ begin with a dot are never runs: they are left by processes that were making or 
 
 import contextlib
 import difflib
+import itertools
 import os
 import random
+import re
 import shlex
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -246,6 +249,12 @@ def pick(every: Sequence[RunLocation], name: str, store: str) -> RunLocation:
 
 
 _BUDGET_REASON = "budget: limits.run."
+_UNKNOWN_MODEL = re.compile(
+    r"(?:^|; )((?:models|roles)\.[^:\s][^:]*): unknown_model: (.*?)(?=; (?:models|roles)\.[^:]+: |$)"
+)
+_NEAREST = re.compile(r"did you mean '([^']+)'\?")
+_RIGHT_NAME = "NAME"
+"""What the user must replace if the server has no similar name."""
 
 
 def not_started_error(place: RunLocation) -> UsageError:
@@ -254,19 +263,38 @@ def not_started_error(place: RunLocation) -> UsageError:
 
 
 def suggest_resume_command(place: RunLocation, reason: str, limits: RunLimits | None) -> str:
-    """The command that continues a run. `reason`: that of its status. After a budget stop, a plain resume would stop at
-    once, so the command doubles the limit. `limits`: None for a run that has not begun, which must be started.
+    """The command that continues a run, with the changes that it needs. `reason`: that of its status. `limits`: None
+    for a run that has not begun, which must be started.
     """
     if limits is None:
         return place.start_command()
+    sets = (("--set", f"{path}={value}") for path, value in needed_changes(reason, limits).items())
+    return place.command("resume", *itertools.chain.from_iterable(sets))
+
+
+def needed_changes(reason: str, limits: RunLimits) -> dict[str, Any]:
+    """Fields of the spec to change, because a plain resume would stop again at once: a limit is doubled after a budget
+    stop, and an unknown model gets another name.
+    """
+    if names := wrong_names(reason):
+        return {f"{model}.model": name or _RIGHT_NAME for model, name in names.items()}
     name = reason.removeprefix(_BUDGET_REASON).partition(" ")[0] if reason.startswith(_BUDGET_REASON) else ""
     limit = getattr(limits, name) if name else None
     if limit is None:
-        return place.command("resume")
-    raised = (
-        2 * limit if isinstance(limit, int) else f"{2 * limit:g}"
-    )  # `:g` would print a large integer as 2e+06, which is no integer in a spec
-    return place.command("resume", "--set", f"limits.run.{name}={raised}")
+        return {}
+    doubled = 2 * limit if isinstance(limit, int) or 2 * limit % 1 else int(2 * limit)
+    return {f"limits.run.{name}": doubled}
+
+
+def wrong_names(reason: str) -> dict[str, str]:
+    """The models whose names their servers do not know, by place in the spec (`models.NAME`), with the most similar
+    name that the server lists, if there is one. `reason`: that of a run's status.
+    """
+    found = {}
+    for place, message in _UNKNOWN_MODEL.findall(reason):
+        near = _NEAREST.search(message)
+        found[place] = near[1] if near else ""
+    return found
 
 
 _PREFIX = ".gone-"

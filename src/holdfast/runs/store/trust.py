@@ -184,10 +184,15 @@ def copy_trust(uid: str, copy: str, executed: Executed) -> None:
 
 
 def list_path() -> str:
+    return os.path.join(state_folder(), _FILE)
+
+
+def state_folder() -> str:
+    """Where files of this user are kept that belong to no store."""
     above = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(above):  # the XDG specification requires that relative paths are ignored
         above = os.path.expanduser("~/.local/state")
-    return os.path.join(above, "holdfast", _FILE)
+    return os.path.join(above, "holdfast")
 
 
 def _entry(uid: str, executed: Executed) -> str:

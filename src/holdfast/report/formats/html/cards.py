@@ -14,7 +14,7 @@ from holdfast.report.examples import (
 )
 from holdfast.report.formats.html.elements import escaped, heading, pairs, passage
 from holdfast.report.formats.run_page import FailureCause, RunPage, failure_causes
-from holdfast.report.questions import UNKNOWN, readable_input, value_text
+from holdfast.report.questions import UNKNOWN, asked_texts, value_text
 from holdfast.report.text import counted
 
 _QUESTION_MAX = 2_000
@@ -90,13 +90,10 @@ def _counts(cause: FailureCause, cells: int) -> str:
 
 
 def _asked(page: RunPage, key: str) -> Iterator[tuple[str, str]]:
-    """The question and the target, if they are known."""
-    found = page.questions.get(key, UNKNOWN)
-    question, target = readable_input(found), value_text(found.target)
-    if question:
-        yield "Question", passage(question[:_QUESTION_MAX], len(question))
-    if target is not None:
-        yield "Target", passage(target[:_TARGET_MAX], len(target))
+    """The question, the target and what else is known and chosen."""
+    for label, text in asked_texts(page.questions.get(key, UNKNOWN)):
+        width = _TARGET_MAX if label == "target" else _QUESTION_MAX
+        yield label.capitalize() if "." not in label else label, passage(text[:width], len(text))
 
 
 def _scores(scores: Sequence[GivenScore]) -> str:

@@ -13,7 +13,6 @@ import msgspec
 from holdfast.records import Usage
 from holdfast.report.cells import RunReport
 from holdfast.report.compare.results import ComparisonResult
-from holdfast.report.compare.sentences import common_model, comparison_method, comparison_sentences, overlap_line
 from holdfast.report.costs import unpriced_line
 from holdfast.report.formats import ReportSource
 from holdfast.report.formats.html.cards import example_cards, failure_cards
@@ -176,7 +175,7 @@ def _summary(pages: Sequence[RunPage], comparison: ComparisonResult | None) -> I
     lines = []
     for name, page in _named(pages):
         lines += [f"{name}: {line}" if name else line for line in score_sentences(page.report)]
-    lines += comparison_sentences(comparison.comparisons) if comparison is not None else ()
+    lines += comparison.sentences() if comparison is not None else ()
     yield f"<section>\n{heading(2, 'Summary')}{sentences(lines) if lines else ''}{_facts(pages)}</section>\n"
 
 
@@ -221,10 +220,7 @@ def _comparison(comparison: ComparisonResult | None) -> Iterator[str]:
         yield _notice(comparison.warnings)
     yield _figures([*difference_figures(found)])
     yield table(compared.columns, compared.rows, compared.titles)
-    several = len({common_model(each) for each in found} - {""}) > 1
-    overlaps = dict.fromkeys(overlap_line(each, several) for each in found)
-    method = comparison_method(found, comparison.adjusted, comparison.family)
-    yield notes([*filter(None, (method,)), *overlaps], "What was compared")
+    yield notes(comparison.notes(), "What was compared")
     yield "</section>\n"
 
 

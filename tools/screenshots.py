@@ -1,4 +1,5 @@
-"""Take the pictures of the viewer in docs/images: a small evaluation, the real server, Debian's Chromium.
+"""Take the pictures in docs/images: of the viewer, and a dark one of the HTML report. A small evaluation, the real
+server, Debian's Chromium.
 
 Run by hand with `make screenshots` when a page looks different: pictures differ a little from machine to machine.
 """
@@ -34,6 +35,8 @@ SHOTS: tuple[tuple[str, str, Literal["light", "dark"], int, int], ...] = (
     ("viewer-dark", "/runs/{experiment}/{run}", "dark", 1200, 760),
 )
 """Name, page, theme, width and height."""
+REPORTS: tuple[tuple[str, Literal["light", "dark"], int, int], ...] = (("report-dark", "dark", 1020, 640),)
+"""Name, theme, width and height."""
 
 _CODE = """
 import asyncio
@@ -88,6 +91,11 @@ def main() -> int:
                     )
                     _take(context, link, _fill(path), IMAGES / f"{name}.png", folder)
                     context.close()
+            for name, theme, width, height in REPORTS:
+                size: Any = {"width": width, "height": height}
+                context = browser.new_context(viewport=size, color_scheme=theme)
+                _take_report(context, IMAGES / f"{name}.png", folder)
+                context.close()
         finally:
             browser.close()
             server.terminate()
@@ -106,6 +114,17 @@ def _take(context: Any, link: str, address: str, path: Path, folder: str) -> Non
     assert response.status == 200, address
     page.wait_for_timeout(500)
     page.evaluate(_RENAME, [os.path.realpath(folder), "/data/evals"])
+    _save(page, path)
+
+
+def _take_report(context: Any, path: Path, folder: str) -> None:
+    assert _start("report", "tuesday", "--output", "report.html", folder=folder).wait() == 0
+    page = context.new_page()
+    page.goto(f"file://{folder}/report.html")
+    _save(page, path)
+
+
+def _save(page: Any, path: Path) -> None:
     page.screenshot(path=str(path))
     size = path.stat().st_size
     print(f"{path.name}: {size / 1000:.0f} kB")

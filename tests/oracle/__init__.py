@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.journal import Reader
 from holdfast.runs import RunLocation
-from holdfast.runs.run_report import report_of
+from holdfast.runs.opened import report_of
 from holdfast.state import Index
 from tests.oracle.comparison import differences
 from tests.oracle.recount import Recount

@@ -202,7 +202,7 @@ _OPTION = re.compile(
     r"(?: (pass|fail|-?[0-9]+(?:\.[0-9]+)?)(?![\w./-]))?"
 )
 _COMMAND = re.compile(r"\bholdfast [^;,:()`]*$")
-"""A command that goes on: its options stay."""
+"""A command up to one of its options, which stays as it is."""
 _ROLE = re.compile(r"--role ([\w-]+)=([\w./-]+)")
 _PARAMETERS = {"role": "roles", "sample": "samples"}
 _FLAGS = frozenset({"identical-passes", "wrong"})

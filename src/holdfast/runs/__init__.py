@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     from holdfast.runs.executors.process import Supervisor, WorkerCommand, find_supervisor
     from holdfast.runs.executors.ray_pool import RayChoice, RayPool, check_hosts, check_ray, connected, count_places
     from holdfast.runs.executors.totals import WorkerTotals, whole_run
-    from holdfast.runs.export import Export, lines_to_export, select_lines
+    from holdfast.runs.export import (
+        Export,
+        ReportChoice,
+        lines_to_export,
+        report_format,
+        report_source,
+        select_lines,
+    )
     from holdfast.runs.fork import Forecast, Fork, is_made_fork, make_fork
     from holdfast.runs.maintenance.configuration import RetentionRule, configuration_path, name_option, read_policies
     from holdfast.runs.maintenance.merge import Merged, merge
@@ -57,7 +64,6 @@ if TYPE_CHECKING:
         resolve_spec_file,
     )
     from holdfast.runs.replay import open_replay, play, replay_in_debugger
-    from holdfast.runs.report_file import ReportChoice, report_format, report_source
     from holdfast.runs.requests import add_note, cancel, change_tags, set_score, tune
     from holdfast.runs.run import Run, open_run
     from holdfast.runs.scoring import (
@@ -114,7 +120,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "executors.process": "Supervisor WorkerCommand find_supervisor",
             "executors.ray_pool": "RayChoice RayPool check_hosts check_ray connected count_places",
             "executors.totals": "WorkerTotals whole_run",
-            "export": "Export lines_to_export select_lines",
+            "export": "Export ReportChoice lines_to_export report_format report_source select_lines",
             "fork": "Forecast Fork is_made_fork make_fork",
             "maintenance.configuration": "RetentionRule configuration_path name_option read_policies",
             "maintenance.recoverable": "Recoverable damage_of list_recoverable",
@@ -122,7 +128,6 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "maintenance.merge": "Merged merge",
             "mirror.remote": "find_in_mirror",
             "overrides": ("Overrides assignments left_without_failures load_given resolve_run resolve_spec_file"),
-            "report_file": "ReportChoice report_format report_source",
             "replay": "open_replay play replay_in_debugger",
             "requests": "add_note cancel change_tags set_score tune",
             "run": "Run open_run",

@@ -71,7 +71,7 @@ from holdfast.report import (
     withhold,
 )
 from holdfast.runs.actions import ChosenKeys, RunActions
-from holdfast.runs.run_report import WritableReport, partial_evaluation, report_of
+from holdfast.runs.opened import WritableReport, partial_evaluation, report_of
 from holdfast.runs.shards.sessions import ShardState, read_shards, with_sessions, with_workers
 from holdfast.runs.store.lookup import default_store
 from holdfast.runs.store.provenance import SpecVersion, origin_of, spec_text, spec_versions

@@ -41,7 +41,7 @@ from holdfast.records import (
 from holdfast.report import StoredSpec, counted
 from holdfast.runs.execution.resume import read_fold, stored_spec
 from holdfast.runs.mirror.remote import fetch_all
-from holdfast.runs.run_report import report_of
+from holdfast.runs.opened import report_of
 from holdfast.runs.shards.copy import readable
 from holdfast.runs.shards.layout import begun_shards, is_sharded
 from holdfast.runs.shards.merger import ordinals_by_shard

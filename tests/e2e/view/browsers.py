@@ -30,6 +30,39 @@ _WATCH = """
 })();
 """
 """Runs before every script of a page."""
+CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const channels = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.map((each) => each / 255)
+      .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = channels(getComputedStyle(each).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+    return channels(getComputedStyle(document.documentElement).colorScheme === "dark" ? "black" : "white");
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("header *, main *")) {
+    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim());
+    if (!own || !element.getClientRects().length || element.closest(".skip, option")) continue;
+    const style = getComputedStyle(element);
+    const colour = channels(element.ownerSVGElement ? style.fill : style.color);
+    const [a, b] = [light(colour), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) found[`${element.tagName} ${element.className} ${element.textContent.slice(0, 40)}`] = ratio;
+  }
+  return found;
+}"""
+"""The texts of a page that stand out too little from their ground, with their contrast."""
 Theme = Literal["light", "dark"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.commands import run, write_spec
 from tests.e2e.view.addresses import PATHS, every_address
-from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser, Theme, Watched
+from tests.e2e.view.browsers import CONTRASTS, NEEDS_CHROMIUM, Browser, Theme, Watched
 from tests.e2e.view.viewers import Viewer
 
 pytestmark = NEEDS_CHROMIUM
@@ -24,39 +24,6 @@ _UNNAMED = """() => {
     .filter((each) => !name(each));
   const images = [...document.querySelectorAll("img:not([alt])")];
   return [...fields, ...others, ...images].map((each) => each.outerHTML.slice(0, 200));
-}"""
-
-_CONTRASTS = """() => {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const channels = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const light = (colour) => {
-    const [r, g, b] = colour.map((each) => each / 255)
-      .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const ground = (element) => {
-    for (let each = element; each; each = each.parentElement) {
-      const colour = channels(getComputedStyle(each).backgroundColor);
-      if (colour[3] === 255) return colour;
-    }
-    return channels(getComputedStyle(document.documentElement).colorScheme === "dark" ? "black" : "white");
-  };
-  const found = {};
-  for (const element of document.querySelectorAll("header *, main *")) {
-    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim());
-    if (!own || !element.getClientRects().length || element.closest(".skip, option")) continue;
-    const style = getComputedStyle(element);
-    const colour = channels(element.ownerSVGElement ? style.fill : style.color);
-    const [a, b] = [light(colour), light(ground(element))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) found[`${element.tagName} ${element.className} ${element.textContent.slice(0, 40)}`] = ratio;
-  }
-  return found;
 }"""
 
 
@@ -144,7 +111,7 @@ def test_every_text_stands_out_from_its_ground(
             watched.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             for theme in ("light", "dark"):
                 watched.page.emulate_media(color_scheme=theme)
-                assert watched.page.evaluate(_CONTRASTS) == {}, (address, theme)
+                assert watched.page.evaluate(CONTRASTS) == {}, (address, theme)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -216,8 +216,7 @@ class Engine:
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        clients = self._all_clients()
-        while (any(client.is_busy for client in clients) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        while (any(client.is_busy for client in self._all_clients()) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # let samples that have their answer save it
@@ -462,10 +461,9 @@ class Engine:
 
     async def _begin_batches(self) -> None:
         """Collect the jobs that earlier processes left at the servers; if only answers are scored, those of judges."""
-        left = list(self._fold.story.jobs.values())
         for client in self._all_clients() if self._job.answers else self._roles.values():
             if client.batches is not None:
-                its = [each for each in left if each.line == client.batches.line]
+                its = [each for each in self._fold.story.jobs.values() if each.line == client.batches.line]
                 client.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
 
     def _stop_for_batch(self, why: str) -> None:

@@ -199,14 +199,15 @@ def test_show_lists_wrong_answers_with_their_scores(tmp_path: Path) -> None:
     call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
     said = call("show", "x", "--wrong", cwd=tmp_path).out
     title = "sums/arith/s0002/1  finished  numeric=False"
-    assert said.splitlines()[:4] == [title, "  question: 2 + 14", "  target: 16", "  answer: 8"]
+    asked = ["  question: 2 + 14", "  target: 16", "  prompt: Compute: 2 + 14"]
+    assert said.splitlines()[:5] == [title, *asked, "  answer: 8"]
     assert "s0001" not in said
 
 
 def test_show_says_which_kinds_there_are_and_that_there_is_more(folder: Path) -> None:
     slip = call("show", "x", "--kind", "solvr", cwd=folder)
     assert (slip.code, "did you mean 'solver'?" in slip.err) == (2, True)
-    assert "… and more" in call("show", "x", "--grep", "s000", "--limit", "1", cwd=folder).out
+    assert "1 of 3 are listed" in call("show", "x", "--grep", "s000", "--limit", "1", cwd=folder).out
 
 
 @pytest.mark.parametrize("options", [["--grep", "("], [KEY, "--failed"]], ids=["no pattern", "a key and a list"])

@@ -205,7 +205,7 @@ def test_one_sample_that_no_server_takes_stops_no_cell_and_five_do() -> None:
             await refused.close()
 
     asyncio.run(run())
-    assert stopped[0].startswith("bad_request: HTTP 400")
+    assert stopped[0].startswith("models[0]: bad_request: HTTP 400")
 
 
 def test_an_account_that_runs_dry_stops_a_line_that_works_at_once() -> None:

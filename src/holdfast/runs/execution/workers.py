@@ -514,13 +514,14 @@ class _Worker:
             is_known = beat is not None and lease is beat.lease
         planned = self._division.planned[shard.number - 1]
         is_complete = (
-            lease is not None
+            is_known  # else the mirror may lack records: a worker of this machine claims the shard, and sends them
+            and lease is not None
             and lease.end == "run.completed"
             and lease.planned == planned == lease.finished + lease.failed
         )
         if is_complete and lease is not None and lease.failed and self._has_open_round(shard):
             is_complete = False
-        if is_complete and is_known:  # to others too: not only on the disk of this machine
+        if is_complete:
             self._marks.add_complete(shard, *self._stage)  # its worker died before it did, or this is a new stage
         return ShardLook(is_free, is_complete, is_crashed=lease is not None and not lease.end)
 

@@ -1,5 +1,6 @@
 """The copy of a sharded run that readers read: it costs only what is new."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.journal import Beat, Damage, Entry, Reader, StoredObjects
+from holdfast.journal import Beat, Damage, Entry, Reader, StoredObjects, open_objects, write_beat
 from holdfast.journal.object_store import FolderObjects
 from holdfast.runs import Run, find_run
 from holdfast.runs.shards import copy
@@ -136,3 +137,16 @@ def test_a_shard_that_ended_is_fetched_once_from_its_mirror(folder: Path, reques
     # The root journal is looked at as any run in a mirror; all shards together cost one listing.
     assert sum(requests.values()) <= 10
     assert [each["status"] for each in again["shards"]] == ["completed"] * SHARDS
+
+
+def test_a_shard_that_only_this_machine_knows_to_be_complete_is_sent_to_the_mirror(folder: Path) -> None:
+    """Its worker was cut off from the store after its claim, before its first heartbeat with a lease."""
+    mirror = ("--set", f"mirror={{url: '{(folder / 'mirror').as_uri()}'}}")
+    work(folder, "--shards", str(SHARDS), *mirror)
+    for name in ("1-of-6", "2-of-6"):
+        shutil.rmtree(folder / "mirror" / "sums" / "x" / "shards" / name)
+    place = open_objects((folder / "mirror" / "sums" / "x" / "shards" / "1-of-6").as_uri())
+    write_beat(place, 1, Beat(1, ended=True))
+    work(folder, "--shards", str(SHARDS), *mirror)
+    found = call("show", (folder / "mirror" / "sums" / "x").as_uri(), "--json", cwd=folder).json()
+    assert (found["status"], found["finished"]) == ("completed", SAMPLES)

@@ -361,7 +361,7 @@ def test_python_chooses_as_the_command_does(tmp_path: Path) -> None:
             assert again.partial.chosen == ("--limit 2", "--sample s0002 --sample s0003")
             with pytest.raises(holdfast.errors.UsageError, match=r"^samples s9: r has no such sample"):
                 opened.score(RUBRIC, samples=["s9"], roles={"judge": role})
-            with pytest.raises(holdfast.errors.UsageError, match=r"^limit 0: at least 1"):
+            with pytest.raises(holdfast.errors.UsageError, match=r"^limit=0: at least 1"):
                 opened.score(RUBRIC, limit=0)
             with pytest.raises(holdfast.errors.SpecError, match=r"add roles=\{'judge': 'openai/MODEL'\}"):
                 opened.score(RUBRIC, limit=1)

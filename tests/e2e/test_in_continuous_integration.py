@@ -60,6 +60,9 @@ def test_each_key_is_a_test_case(mixed: Path) -> None:
     error = cases(done.out)["bad"].find("error")
     assert error is not None
     assert "no | <b>" in error.attrib["message"]
+    skipped = cases(done.out)["none"].find("skipped")
+    assert skipped is not None
+    assert "question: none" in (skipped.text or "")
 
 
 def test_a_threshold_says_which_answers_fail(mixed: Path, tmp_path: Path) -> None:

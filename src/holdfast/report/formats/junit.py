@@ -111,11 +111,10 @@ def _case(line: ExportLine, found: CaseResult) -> Iterator[str]:
 
 
 def _explain(line: ExportLine, found: CaseResult) -> Iterator[str]:
-    """What was asked and what came of it; nothing for skipped cases."""
+    """What was asked and what came of it."""
     if found.kind == "error":
         yield found.message
-    if found.kind in {"error", "failure"}:
-        yield from _asked(line)
+    yield from _asked(line)
     if found.kind == "failure":
         yield f"answer: {line.output}"
 

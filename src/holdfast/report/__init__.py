@@ -145,6 +145,7 @@ if TYPE_CHECKING:
         collect,
         judgings_of,
         scores_of,
+        started_at,
     )
     from holdfast.report.summaries.agreement import judges_of
     from holdfast.report.tables import (
@@ -235,7 +236,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "selection": "KeyFilter PlannedKey choose find_planned key_at nearest_key",
             "story": (
                 "AttemptStory KeyRecords KeyStory ScoreStory StepOutline StepStory activity_of attempts_of collect "
-                "judgings_of scores_of"
+                "judgings_of scores_of started_at"
             ),
             "summaries.agreement": "judges_of",
             "tables": (
@@ -425,6 +426,7 @@ __all__ = [
     "shown_keys",
     "sides_in",
     "sides_of",
+    "started_at",
     "status_text",
     "status_tone",
     "suite_of",

@@ -142,7 +142,7 @@ def profile_report(profile: Profile, names: tuple[str, str, str], live: Duration
         tuple(model_profiles(profile)),
         Percentiles.of(commits),
         profile.processes,
-        profile.told + (live is not None),
+        profile.reported + (live is not None),
         in_flight,
     )
 

@@ -10,7 +10,7 @@ A sample may have many thousands of steps. `KeyRecords` without texts is an outl
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -494,13 +494,27 @@ def _with_steps(
     priced = [each for each in (_dollars_of(step, prices) for _, step in every) if each is not None]
     return msgspec.structs.replace(
         story,
-        began=min((at for at, _ in every), default=story.ended),
+        began=min((started_at(at, step) for at, step in every), default=story.ended),
         steps=tuple(_step_stories(scope, found, last, prices)),
         turns=sum(step.kind == "generate" for _, step in every),
         usage=sum((step.answer.usage for _, step in every if step.answer is not None), Usage()),
         dollars=sum(priced) if priced else None,
         begun=tuple(begun),
     )
+
+
+def started_at(at: str, step: Step | StepOutline) -> str:
+    """When a step's request entered the queue; `at`: when its response was recorded. Of a step that a fork copied, the
+    time of the copy: the request belongs to another run.
+    """
+    took = step.seconds + (step.timing.queue if step.timing else 0.0)
+    if step.origin or took <= 0:
+        return at
+    try:
+        began = datetime.fromisoformat(at) - timedelta(seconds=took)
+    except OverflowError:  # a stored duration that reaches back before the first year
+        return at
+    return f"{began.isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
 
 
 def _dollars_of(step: Step | StepOutline, prices: Mapping[str, Price | None]) -> float | None:

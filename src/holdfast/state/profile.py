@@ -166,7 +166,7 @@ class Profile(msgspec.Struct):
     commits: Durations = msgspec.field(default_factory=Durations)
     processes: Count = 0
     """How many processes have worked on the run."""
-    told: Count = 0
+    reported: Count = msgspec.field(name="told", default=0)  # the name in saved folds and condensed runs
     """How many of them recorded commit times in their end record. A killed process does not."""
     spans: Spans = msgspec.field(default_factory=Spans)
     worked_seconds: Total = 0.0
@@ -235,7 +235,7 @@ class Profile(msgspec.Struct):
 
     def _count_commits(self, commits: Durations | None) -> None:
         if commits is not None:
-            self.told += 1
+            self.reported += 1
             self.commits.merge(commits)
 
     def answered(self, step: TimedGist, line: Line) -> None:

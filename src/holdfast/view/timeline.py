@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.records import SampleFinished, Step
-from holdfast.report import KeyRecords, StepOutline, counted
+from holdfast.report import KeyRecords, StepOutline, counted, started_at
 from holdfast.report.text import brief
 from holdfast.view.links import Links
 from holdfast.view.markup import Markup, h
@@ -111,7 +111,7 @@ def _make_life(records: KeyRecords, process: int, places: Sequence[int], end: tu
     scopes = {step.scope for *_, step in steps}
     replayed = sum(each < process and step.scope in scopes for _, _, each, step in records.steps)
     marks = [_mark(step, start - first) for step, start in zip(steps, starts, strict=True)]
-    began = min((at for _, at, _, _ in steps), default=end[1])
+    began = min((started_at(at, step) for _, at, _, step in steps), default=end[1])
     ended = max([at for _, at, _, _ in steps] + ([end[1]] if end[1] else []), default="")
     return ProcessSpan(
         process,

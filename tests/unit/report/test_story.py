@@ -1,16 +1,18 @@
 """The story of one key: attempts that failed and what the next one was given again, in words and as structs."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.records.facts import ScoreGiven, Step, StoredRequest
-from holdfast.report import KeyStory
+from holdfast.report import KeyStory, started_at
 from holdfast.report.story import KeyRecords, StepOutline, judgings_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+AT = "2026-01-01T00:00:02.000000Z"
 FAILURES = [{"kind": "server", "every": 1, "times": 1}]
 
 
@@ -63,6 +65,31 @@ def test_the_words_tell_parameters_tools_calls_roles_and_failures(tmp_path: Path
         assert text in said, said
     assert "\x1b" not in said
     assert re.search(r"in, \d+ out, \$0\.0{7,9}[1-9]\d{3},", said), said
+
+
+@holdfast.solver
+async def waits(sample: holdfast.Sample, ctx: holdfast.Context) -> holdfast.Answer:
+    return await ctx.generate("slow")
+
+
+def test_an_attempt_begins_with_its_first_request_not_with_the_first_response(tmp_path: Path) -> None:
+    task = holdfast.Task("t", [{"id": "a", "q": "?"}], "{q}", solver=waits)
+    slow = {"name": "m", "provider": "mock", "options": {"latency_seconds": 0.3}}
+    with holdfast.run(task, models=[slow], store=str(tmp_path)) as run:
+        (attempt,) = run.show("t/m/a/1").attempts
+    (step,) = attempt.steps
+    began, recorded = (datetime.fromisoformat(at).timestamp() for at in (attempt.began, step.at))
+    assert step.seconds >= 0.3
+    assert recorded - began >= 0.3
+
+
+@pytest.mark.parametrize(("seconds", "began"), [(1.5, "2026-01-01T00:00:00.500000Z"), (0.0, AT), (1e12, AT)])
+def test_the_start_of_a_step_is_its_record_less_its_duration(seconds: float, began: str) -> None:
+    assert started_at(AT, Step(0, "solve/1", "q", seconds=seconds)) == began
+
+
+def test_the_start_of_a_step_that_a_fork_copied_is_the_copy() -> None:
+    assert started_at(AT, Step(0, "solve/1", "q", seconds=1.5, origin=3)) == AT
 
 
 @holdfast.scorer

@@ -40,6 +40,8 @@ _STEPS = 100
 _STEP_MAX = 3.0
 _STRENGTH_MAX = 20.0
 """Of a resample, in log-odds: beyond it, steps are only rounding errors."""
+_DECIMALS = 12
+"""Of a strength: the accuracy of the fit."""
 _UNSEEN = (0.25, 1.0)
 _CLOSE = 1e-6
 Games = Mapping[tuple[str, str], Mapping[Hashable, float | None]]
@@ -210,7 +212,10 @@ class _Table:
         bounded = self.reached_from_anchor() & self.reaching_anchor()
         wins = {pair: won for pair, won in self._wins().items() if set(pair) <= bounded}
         found = {each.name: each.value for each in fit_strengths(wins).players}
-        return {name: value - found[self.anchor] for name, value in found.items()} or {self.anchor: 0.0}
+        # Rounded to the accuracy of the fit: the last bits depend on how the linear algebra is scheduled, and would
+        # order equal players at random. The sum removes the sign of -0.0.
+        strengths = {name: round(value - found[self.anchor], _DECIMALS) + 0.0 for name, value in found.items()}
+        return strengths or {self.anchor: 0.0}
 
     def reaching_anchor(self) -> set[str]:
         """Players who beat the anchor, or one who did, and so on: they have a lowest strength."""

@@ -5,11 +5,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats import DuelStrength, DuelStrengths, connected_games, duel_strengths, fit_strengths
+from holdfast.stats import DuelStrength, DuelStrengths, Strengths, connected_games, duel_strengths, duels, fit_strengths
 
 NEAR = 0.06
 """Of quantiles of 10,000 resamples, in log-odds."""
@@ -61,6 +62,18 @@ def test_ties_only_do_not_show_that_two_are_equal() -> None:
     assert (few.value, few.ties) == (0.0, 5)
     assert (few.low or 0) < -0.5 < (many.low or 0) < -0.03
     assert few.high == pytest.approx(-(few.low or 0), abs=2 * NEAR)
+
+
+def test_the_last_bits_of_the_fit_order_no_equal_players(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(wins: Games) -> Strengths:
+        found = fit_strengths(wins)
+        noise = {"a": 0.0, "b": 4e-17, "text": 5e-17}
+        moved = [msgspec.structs.replace(each, value=each.value + noise[each.name]) for each in found.players]
+        return msgspec.structs.replace(found, players=moved)
+
+    monkeypatch.setattr(duels, "fit_strengths", noisy)
+    found = rated(against_text(a=[0.5] * 20, b=[0.5] * 20))
+    assert [(each.name, repr(each.value)) for each in found.players] == [("a", "0.0"), ("b", "0.0"), ("text", "0.0")]
 
 
 def test_a_single_game_says_next_to_nothing() -> None:

@@ -10,7 +10,8 @@ These readings are tried in order; the first that finds a letter decides, and wi
 5. unless the caller excludes mere mentions: the last single capital letter that is no word, as in "A cat" or "I think";
 6. a small letter: "b) because ...", "option b"; or "option B" at the end of a line.
 
-If the last "Answer: ..." or \\boxed{...} names a letter that is no choice, only the text after it is read.
+The text before a `</think>` is not read. If the last "Answer: ..." or \\boxed{...} names a letter that is no choice,
+only the text after it is read.
 
 A letter that is joined to another choice ("A or B", "A, B and C", "A/D") decides nothing. If that is the last phrase of
 reading 2, the text has no answer, even if an earlier phrase names one letter.
@@ -140,6 +141,7 @@ def extract_letter(text: str, letters: str = ALPHABET, mentions: bool = True) ->
     """Return the letter that a text chooses, in upper case; None if it chooses none of `letters`. `mentions`: whether
     the mere mention of a letter counts.
     """
+    text = _after_thinking(text)
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     whole = WHOLE.fullmatch(text)
@@ -157,6 +159,7 @@ def extract_letter(text: str, letters: str = ALPHABET, mentions: bool = True) ->
 
 def extract_labelled(text: str, letters: str, mentions: bool = True) -> str | None:
     """Like `extract_letter`, for choices that are labelled 1, 2, 3 ...: 1 and A both mean the first."""
+    text = _after_thinking(text)
     # The readings know letters only: hide those of the text, and write A for 1.
     shown = _DIGIT.sub(lambda match: ALPHABET[int(match[0]) - 1], _MENTION.sub("?", text))
     whole = WHOLE.fullmatch(shown)
@@ -172,6 +175,12 @@ def extract_labelled(text: str, letters: str, mentions: bool = True) -> str | No
         if known:
             return known[-1]
     return None
+
+
+def _after_thinking(text: str) -> str:
+    """The text after the last `</think>`; the whole text if nothing follows it."""
+    rest = text.rpartition("</think>")[2]
+    return rest if rest.strip() else text
 
 
 def _with_joins(text: str, letters: str) -> _Text:

@@ -188,6 +188,7 @@ def test_an_explanation_after_the_answer_does_not_change_it(text: str) -> None:
         "First the answer is C. B is correct.",
         "Answer: A or B?\nI choose B.",
         "In the answer: A. No, B is correct.",
+        "<think>\nAnswer: A?\nNo, x.\n</think>\nSo B is correct.",
     ],
 )
 def test_a_later_sentence_decides_if_no_line_states_the_answer(text: str) -> None:
@@ -305,6 +306,7 @@ NUMBERS: dict[str, str | None] = {
     "Answer: 12": None,
     "Answer: 7": None,
     "There are 2 cells": None,
+    "<think>The answer is 4.</think>3": "C",
     "": None,
 }
 

@@ -20,7 +20,9 @@ def folder(tmp_path: Path) -> Path:
     write_rows(tmp_path / "open.jsonl", [{"id": "o1", "question": "openquestion", "answer": "8"}])
     (tmp_path / "mine.py").write_text(
         "from holdfast import Score, scorer\n\n@scorer\ndef judged(sample, answer):\n"
-        f'    return Score(False, "{REPLY} is not {TARGET}")\n'
+        f'    return Score(False, "{REPLY} is not {TARGET}")\n\n'
+        "async def refuse(sample, ctx):\n    raise ValueError(f\"cannot do {sample.row['question']}\")\n\n"
+        "@scorer\ndef broken(sample, answer):\n    raise ValueError(f'{sample.target} is none')\n"
     )
     (tmp_path / "eval.yaml").write_text(
         f"""
@@ -41,6 +43,20 @@ tasks:
     )
     assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 0
     return tmp_path
+
+
+@pytest.fixture
+def failing(folder: Path) -> Path:
+    """The same run, but the code of a solver and of a scorer fails, with messages that quote the row."""
+    text = (folder / "eval.yaml").read_text()
+    scored = text.replace('"mine:judged"', '"mine:judged", "mine:broken"')
+    failed = (
+        "  - name: refused\n    solver: mine:refuse\n"
+        + text.partition("  - name: secret\n")[2].partition("  - name: open")[0]
+    )
+    (folder / "eval.yaml").write_text(scored.replace("  - name: open\n", failed + "  - name: open\n"))
+    assert call("run", "eval.yaml", "--id", "y", cwd=folder).code == 1
+    return folder
 
 
 def readable(path: Path) -> str:
@@ -75,6 +91,23 @@ def test_a_static_copy_has_no_text_of_a_restricted_task(folder: Path) -> None:
         assert ("Withheld: " in text) is not is_there
         for word in (QUESTION, TARGET, f"{REPLY} is not"):
             assert (word in text) is is_there, word
+
+
+def test_messages_of_failures_are_published_without_the_text_that_they_quote(failing: Path) -> None:
+    published = [
+        text_of(call("report", "y", "--format", format, cwd=failing))
+        for format in ("html", "junit", "markdown", "json")
+    ]
+    summary = failing / "summary.md"
+    published.append(text_of(call("report", "y", "--github", cwd=failing, env={"GITHUB_STEP_SUMMARY": str(summary)})))
+    text_of(call("view", "y", "--bundle", failing / "copy", cwd=failing))
+    published += [summary.read_text(), "".join(map(readable, (failing / "copy").rglob("*")))]
+    for text in published:
+        assert "refused" in text
+        for word in (QUESTION, TARGET):
+            assert word not in text
+    for word in (QUESTION, TARGET):
+        assert word in text_of(call("report", "y", cwd=failing))
 
 
 def test_commands_that_publish_nothing_show_the_text(folder: Path) -> None:

@@ -25,7 +25,7 @@ SCORER_VERSIONS = {
     "choice": 3,
     "chrf": 1,
     "code_tests": 3,
-    "codebleu": 1,
+    "codebleu": 2,
     "consistency": 1,
     "drop_em": 1,
     "drop_f1": 1,
@@ -58,7 +58,7 @@ SCORER_VERSIONS = {
 EXTRACTOR_VERSIONS = {
     "after": 1,
     "boxed": 2,
-    "code": 1,
+    "code": 2,
     "first_line": 1,
     "json": 1,
     "last_line": 1,

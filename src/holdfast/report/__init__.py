@@ -89,7 +89,13 @@ if TYPE_CHECKING:
     from holdfast.report.formats.markdown import markdown, markdown_table
     from holdfast.report.formats.parquet import score_kinds
     from holdfast.report.formats.plots import IMAGES, PLOT_KINDS, Plot, collect_plot_data, draw, planned_plots
-    from holdfast.report.formats.restrictions import WITHHELD, restricted_tasks, withhold, withhold_examples
+    from holdfast.report.formats.restrictions import (
+        WITHHELD,
+        restricted_tasks,
+        withhold,
+        withhold_examples,
+        withhold_messages,
+    )
     from holdfast.report.formats.run_page import RunOrigin, RunPage, shown_keys
     from holdfast.report.lineage import (
         LifeReport,
@@ -213,7 +219,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "unpriced_line used_dollars"
             ),
             "examples": "survey_answers",
-            "formats.restrictions": "WITHHELD restricted_tasks withhold withhold_examples",
+            "formats.restrictions": "WITHHELD restricted_tasks withhold withhold_examples withhold_messages",
             "formats": "FORMATS ExportSource OutputFormat ReportSource find_format formats_of",
             "formats.frames": "Table cost_table field_table sample_table score_table",
             "formats.json_csv": "escape_formula write_csv write_jsonl",
@@ -442,6 +448,7 @@ __all__ = [
     "with_events",
     "withhold",
     "withhold_examples",
+    "withhold_messages",
     "without_scorer_name",
     "write_csv",
     "write_jsonl",

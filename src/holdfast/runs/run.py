@@ -69,6 +69,7 @@ from holdfast.report import (
     sides_of,
     with_events,
     withhold,
+    withhold_messages,
 )
 from holdfast.runs.actions import ChosenKeys, RunActions
 from holdfast.runs.opened import WritableReport, partial_evaluation, report_of
@@ -127,7 +128,7 @@ class Run(RunActions):
         return self.report()._repr_html_()
 
     def cells(self, evaluation: str = "") -> Iterator[CellReport]:
-        return report_cells(self._index, self._evaluation(evaluation))
+        return withhold_messages(report_cells(self._index, self._evaluation(evaluation)), self.withheld_tasks)
 
     def _evaluation(self, name: str) -> str:
         """Resolve a name, a label, an id or the prefix of an id to an evaluation id; empty means the newest."""
@@ -151,7 +152,8 @@ class Run(RunActions):
     def report(self, evaluation: str = "") -> WritableReport:
         """`evaluation`: a name, label or id; the newest by default. `save` writes it to a file."""
         status = self.status()
-        return report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
+        report = report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
+        return msgspec.structs.replace(report, cells=tuple(withhold_messages(report.cells, self.withheld_tasks)))
 
     def profile(self) -> ProfileReport:
         """Where the time went, and how many requests were in flight over time."""

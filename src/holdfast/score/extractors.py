@@ -180,16 +180,20 @@ def _step_into(value: Any, step: str) -> Any:
 
 
 def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the fenced blocks of a text: the language after the opening fence, in lower case, and the content."""
+    """Yield the fenced blocks of a text: the language after the opening fence, in lower case, and the content. If
+    the fence is indented, as in a list, each line of the content loses as much.
+    """
     named: str | None = None
     lines: list[str] = []
+    indented = 0
     for line in text.splitlines():
         if not line.lstrip().startswith(_FENCE):
-            lines.append(line)
+            lines.append(line[min(indented, len(line) - len(line.lstrip())) :])
             continue
         if named is not None:
             yield named, "\n".join(lines)
         words = line.strip().strip("`").split()
         named, lines = (words[0].lower() if words else "") if named is None else None, []
+        indented = len(line) - len(line.lstrip()) if named is not None else 0
     if named is not None and lines:
         yield named, "\n".join(lines)

@@ -3,13 +3,15 @@
 These readings are tried in order; the first that finds a letter decides, and within it the last mention:
 
 1. the whole text is a letter;
-2. a phrase: "Answer: (B)", "B is correct", \\boxed{B};
+2. a phrase: "Answer: (B)", "B is correct", \\boxed{B}. A line that begins with "Answer:", and a box, decide against
+   sentences such as "D is true, but ...": models explain their answer after it;
 3. exactly one letter at the start of lines: "B. because ...";
 4. emphasis: **B**;
 5. unless the caller excludes mere mentions: the last single capital letter that is no word, as in "A cat" or "I think";
-6. a small letter: "b) because ...", "option b".
+6. a small letter: "b) because ...", "option b"; or "option B" at the end of a line.
 
-If the last "Answer: ..." or \\boxed{...} names a letter that is no choice, only the text after it is read.
+The text before a `</think>` is not read. If the last "Answer: ..." or \\boxed{...} names a letter that is no choice,
+only the text after it is read.
 
 A letter that is joined to another choice ("A or B", "A, B and C", "A/D") decides nothing. If that is the last phrase of
 reading 2, the text has no answer, even if an earlier phrase names one letter.
@@ -20,31 +22,36 @@ All patterns run in linear time: answers may be adversarial.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _START = r"(?<![A-Za-z0-9.])"
 _END = r"(?![A-Za-z0-9+#]|['\u2019.-][A-Za-z])"
 # possessive and bounded, so that long blanks and nested boxes cause no backtracking
-_OPEN = r"""[\s*_`"'\u201c\u2018(\[{$]*+(?:\\[a-z]++\s*+\{[\s*(]*+){0,4}+"""
+_OPEN = r"""(?:[\s*_`"'\u201c\u2018(\[{$<]|\\[(\[])*+(?:\\[a-z]++\s*+\{[\s*(]*+){0,4}+"""
 
 WHOLE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
+_BE = r"(?:is|are|was|(?:would|should|must|has\s+to)(?:\s+(?:therefore|thus|then|clearly))?\s+be)\b"
 _CUE = re.compile(
     rf"""(?:
-        \b(?:answer|solution)\b (?:[\s*_]++(?:is|are|was|would\s+be|should\s+be|must\s+be)\b)?
-      | \b(?:choice|option)[\s*_]*+(?:(?:is|would\s+be|should\s+be|must\s+be)\b|(?=[:=]))
+        \b(?:answer|solution)\b (?:[\s*_]++{_BE})?
+      | \b(?:choice|option)[\s*_]*+(?:{_BE}|(?=[:=]))
       | \b(?:choose|chose|pick|select|go\s+with|going\s+with)\b
       | \u7b54\u6848[\u662f\u4e3a]? | \u9009[\u62e9\u9879]?          # Chinese: the answer is; choose
       | \\boxed
     )
-    [\s*_]*+ [:\uff1a=]? \s*+ (?:(?:therefore|thus|clearly|likely|probably|definitely)\b)?
+    [\s*_`"'>|]*+ (?P<colon>[:\uff1a=])? \s*+
+    (?:(?:therefore|thus|clearly|(?:most\s+)?(?:likely|probably)|definitely)\b)?
     \s*+ (?:\bthe\s++)? (?:\b(?:option|choice|letter|answer)\b)? {_OPEN} (?P<letter>[A-Za-z]){_END}""",
     re.VERBOSE | re.IGNORECASE,
 )
+_LINE_START = re.compile(r"(?:^|\n)[^\w\n]*+(?:(?:the|my|so|final|correct|best|right)\b[^\w\n]*+)*+\Z", re.IGNORECASE)
+_LINE_START_MAX = 40
 _VERDICT = re.compile(
     rf"""{_START}(?P<letter>[A-Z])[\s*_`)\]}}"'.$]*\s(?:is|seems|looks)\s+(?:the\s+)?(?:most\s+)?
     (?: (?:correct|right|true|answer)\b
+      | (?:accurate|appropriate|likely|logical|plausible|suitable)\s+(?:answer|choice|option)\b
       # not "C is the best known remedy"
       | best\b (?! [ \t]+ (?! (?:answer|choice|option|explanation|description|statement|match|fit|because|since|as)\b )
                 [a-z] )
@@ -59,6 +66,7 @@ _LEADS = re.compile(
 """Words before the letter of a verdict. Any other word may name something: "vitamin C is right for you"."""
 _LEAD = re.compile(r"([A-Za-z][A-Za-z'\u2019-]*)[ \t]+[*_`\"'(\[{$]*\Z")
 _LEAD_MAX = 24
+_RESTATED = re.compile(r"[*_`]*[)\]:][)\]:*_`\s]*\Z")
 _LINE = re.compile(
     r"""^[ \t>#*_`(\[-]*+ (?P<letter>[A-Z])
     (?: [)\].:*_]+(?=\s|$) | [ \t]*$ | ,?[ \t]+(?:because|since)\b | [ \t]+[-\u2013\u2014][ \t] )""",
@@ -68,11 +76,14 @@ _EMPHASIS = re.compile(r"\*\*[\s(\[]*(?P<letter>[A-Z])(?:[\s)\].:]*\*\*|[).:]\s)
 _MENTION = re.compile(rf"{_START}(?P<letter>[A-Z]){_END}")
 _SMALL = re.compile(
     r"""^[ \t>#*_`(\[-]*+(?P<letter>[a-z])[).]+(?=\s|$)
-    | \b(?:[Oo]ption|[Cc]hoice|[Ll]etter)[ \t]+\(?(?P<named>[a-z])(?=[\s*_`"')\]]*(?:[.,;:)\]*\n]|$))""",
+    | \b(?:[Oo]ption|[Cc]hoice|[Ll]etter)[ \t]+(?:
+          \(?(?P<named>[a-z])(?=[\s*_`"')\]]*(?:[.,;:)\]*\n]|$)) | [*_`"'(\[]*(?P<last>[A-Z])[*_`"')\].]*[ \t]*$
+      )""",
     re.MULTILINE | re.VERBOSE,
 )
 _DIGIT = re.compile(r"(?<![\w.,-])[1-9](?![\w+%]|[.,/:-]\w)")
-_FINAL = ("answer", "\\boxed", "\u7b54\u6848")
+_BOX = "\\boxed"
+_FINAL = ("answer", _BOX, "\u7b54\u6848")
 """Phrases that name nothing but a choice: "choose K" may be a sentence about a number K."""
 
 _FULL_WIDTH = str.maketrans({0xFEE0 + ord(letter): letter for letter in ALPHABET})
@@ -117,6 +128,8 @@ class _Text(NamedTuple):
     """A text, and its joins by the position of their first and of their second letter."""
 
     text: str
+    letters: str
+    """Those of the choices."""
     after: Mapping[int, _Join]
     before: Mapping[int, _Join]
 
@@ -128,6 +141,7 @@ def extract_letter(text: str, letters: str = ALPHABET, mentions: bool = True) ->
     """Return the letter that a text chooses, in upper case; None if it chooses none of `letters`. `mentions`: whether
     the mere mention of a letter counts.
     """
+    text = _after_thinking(text)
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     whole = WHOLE.fullmatch(text)
@@ -145,6 +159,7 @@ def extract_letter(text: str, letters: str = ALPHABET, mentions: bool = True) ->
 
 def extract_labelled(text: str, letters: str, mentions: bool = True) -> str | None:
     """Like `extract_letter`, for choices that are labelled 1, 2, 3 ...: 1 and A both mean the first."""
+    text = _after_thinking(text)
     # The readings know letters only: hide those of the text, and write A for 1.
     shown = _DIGIT.sub(lambda match: ALPHABET[int(match[0]) - 1], _MENTION.sub("?", text))
     whole = WHOLE.fullmatch(shown)
@@ -162,6 +177,12 @@ def extract_labelled(text: str, letters: str, mentions: bool = True) -> str | No
     return None
 
 
+def _after_thinking(text: str) -> str:
+    """The text after the last `</think>`; the whole text if nothing follows it."""
+    rest = text.rpartition("</think>")[2]
+    return rest if rest.strip() else text
+
+
 def _with_joins(text: str, letters: str) -> _Text:
     """Find the letters that are joined to another choice."""
     joins = []
@@ -171,7 +192,7 @@ def _with_joins(text: str, letters: str) -> _Text:
         is_clause = join.by == "," and _CLAUSE.match(text, join.second + 1)  # "B, and A is close"
         if one != other and one in letters and other in letters and not is_clause and _is_letter(text, join.second):
             joins.append(join)
-    return _Text(text, {each.first: each for each in joins}, {each.second: each for each in joins})
+    return _Text(text, letters, {each.first: each for each in joins}, {each.second: each for each in joins})
 
 
 def _after_other_letter(text: str, letters: str) -> str:
@@ -188,14 +209,39 @@ def _after_other_letter(text: str, letters: str) -> str:
 
 def _by_cue(given: _Text) -> Iterator[str]:
     text = given.text
-    found = {match.start("letter") for match in _CUE.finditer(text) if _is_choice(text, match)}
-    found |= {match.start("letter") for match in _VERDICT.finditer(text) if _is_verdict(text, match)}
+    cues = [match for match in _CUE.finditer(text) if _is_choice(text, match)]
+    labels = [match.start("letter") for match in cues if _is_label(given, match)]
+    if labels and not _is_undecided(given, labels[-1]):
+        yield text[labels[-1]].upper()
+        return
+    ends = {match.end() for match in cues}
+    found = {match.start("letter") for match in cues}
+    found |= {match.start("letter") for match in _VERDICT.finditer(text) if _is_verdict(text, match, ends)}
     for at in sorted(found):
         yield _UNDECIDED if _is_undecided(given, at) else text[at].upper()
 
 
-def _is_verdict(text: str, match: re.Match[str]) -> bool:
+def _is_label(given: _Text, match: re.Match[str]) -> bool:
+    """Whether a phrase states a choice as a box does, or as "Answer:" does at the start of a line. "Answer: A is close,
+    but B is correct" is a sentence.
+    """
+    text, start = given.text, match.start()
+    is_known = match["letter"].upper() in given.letters
+    if not is_known or match.start("letter") in given.after or _CLAUSE.match(text, match.end()):
+        return False
+    if match[0].lower().startswith(_BOX):
+        return True
+    if match["colon"] is None or not match[0].lower().startswith(_FINAL):
+        return False
+    return _LINE_START.search(text, max(start - _LINE_START_MAX, 0), start) is not None
+
+
+def _is_verdict(text: str, match: re.Match[str], ends: Collection[int]) -> bool:
+    """`ends`: of the letters in other phrases. "The answer is (D) A is true, B is false" says what choice D is."""
     at = match.start("letter")
+    between = _RESTATED.search(text, max(at - _LEAD_MAX, 0), at)
+    if between is not None and between.start() in ends:
+        return False
     lead = _LEAD.search(text, max(at - _LEAD_MAX, 0), at)
     return not _is_word(text, at) and (lead is None or _LEADS.fullmatch(lead[1]) is not None)
 
@@ -236,14 +282,14 @@ def _by_mention(given: _Text) -> Iterator[str]:
 
 
 def _by_small_letter(given: _Text) -> Iterator[str]:
-    """Several small letters are a list of the choices, not a decision."""
+    """Several letters are a list of the choices, not a decision."""
     found = set()
     for match in _SMALL.finditer(given.text):
-        name = "letter" if match["letter"] else "named"
+        name = match.lastgroup or ""
         if not given.is_joined(match.start(name)):
-            found.add(match[name])
+            found.add(match[name].upper())
     if len(found) == 1:
-        yield from (letter.upper() for letter in found)
+        yield from found
 
 
 _READINGS: tuple[Callable[[_Text], Iterator[str]], ...] = (

@@ -2,8 +2,8 @@
 
 Understands 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50%
 and $5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is
-a list. `1.234` and `1 234` are ambiguous: one and 234 thousandths, and two numbers, unless the caller expects whole
-numbers.
+a list. `1.234` and `1 234` are ambiguous: one and 234 thousandths, and two numbers. If the caller expects whole
+numbers, both are 1234, and a comma before one or two digits begins decimals: `18,00` is 18.
 
 Values are exact integers or fractions, so nothing is rounded before it is compared.
 """
@@ -50,7 +50,11 @@ _POWER = re.compile("10([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 _IN_BRACES = r"\s*\{\s*([-+]?)\s*([0-9]+(?:\.[0-9]+)?)\s*\}"
 _LATEX_FRACTION = re.compile(rf"([0-9])?\\[dt]?frac(?:\s*([0-9])([0-9])|{_IN_BRACES}{_IN_BRACES})")
 _LATEX_ESCAPE = re.compile(r"\\([%$,])|\{(,)\}")
-_GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}([. ])[0-9]{3}(?:\1[0-9]{3})*+(?![0-9]|[.,/][0-9])")
+_GROUPED = re.compile(
+    r"""(?<![0-9.,])(?P<whole> [1-9][0-9]{0,2}(?P<gap>[. ])[0-9]{3}(?:(?P=gap)[0-9]{3})*+ | [0-9]++)
+    (?:,(?P<decimals>[0-9]{1,2}))? (?![0-9]|[.,/][0-9])""",
+    re.VERBOSE,
+)
 _DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
 
 _NUMBER = re.compile(
@@ -88,13 +92,13 @@ class Quantity(NamedTuple):
 
 def last_quantity(text: str, whole: bool = False) -> Quantity | None:
     """Return the last number in a text with a finite value; None if there is none. `whole`: a dot or a space before
-    three digits groups them, as in `1.234` (German) and `1 234` (French).
+    three digits groups them, as in `1.234` (German) and `1 234` (French), and `18,00` is 18.
     """
     if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # fast path for most targets
         return Quantity(int(text), False, shorten(text))
     plain = _normalise(text)
     if whole:
-        plain = _GROUPED.sub(lambda match: match[0].replace(match[1], ""), plain)
+        plain = _GROUPED.sub(_rewrite_groups, plain)
     for end in range(len(plain), 0, -_WINDOW):
         # The last number that begins in this window; it may extend beyond the window's end.
         start = max(0, end - _WINDOW)
@@ -126,6 +130,12 @@ def _rewrite_fraction(match: re.Match[str]) -> str:
     whole, over, under, sign_over, many_over, sign_under, many_under = match.groups()
     sign = "-" if (sign_over == "-") != (sign_under == "-") else ""
     return (f"{whole} " if whole else "") + f"{sign}{over or many_over}/{under or many_under}"
+
+
+def _rewrite_groups(match: re.Match[str]) -> str:
+    """Rewrite `1.234,50` as 1234.50."""
+    digits = match["whole"].replace(match["gap"] or ",", "")
+    return f"{digits}.{match['decimals']}" if match["decimals"] else digits
 
 
 def _value(match: re.Match[str]) -> int | Fraction | None:

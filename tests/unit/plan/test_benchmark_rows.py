@@ -80,6 +80,7 @@ def test_translations_of_a_problem_are_one_group() -> None:
     [
         ("2 mal 10\n20", True),
         ("**20**", True),
+        ("20,00", True),
         ("๒๐", True),
         ("20 €", False),
         ("Es sind 20", False),

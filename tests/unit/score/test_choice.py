@@ -164,6 +164,55 @@ def test_verdicts_count_without_mentions(text: str) -> None:
     assert extract_letter(text, "ABCD", mentions=False) == "B"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: B\n\n- A is true, but it does not explain this.",
+        "Answer: B\n\nMany students choose A, because it is near.",
+        "**Final Answer: B**\n\nIf x were 2, the answer would be C.",
+        "**Answer:** (B) A is true, C is false",
+        "The correct answer is **(B) A is true** and C is false.",
+        "$\\boxed{B}$\n\nD is true only for gases.",
+        "Answer: D\nWait.\nAnswer: B\nC is right for others.",
+    ],
+)
+def test_an_explanation_after_the_answer_does_not_change_it(text: str) -> None:
+    assert extract_letter(text, "ABCD", mentions=False) == "B"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: A is close, but B is correct.",
+        "Answer: A, C and D are wrong; B is correct.",
+        "First the answer is C. B is correct.",
+        "Answer: A or B?\nI choose B.",
+        "In the answer: A. No, B is correct.",
+        "<think>\nAnswer: A?\nNo, x.\n</think>\nSo B is correct.",
+    ],
+)
+def test_a_later_sentence_decides_if_no_line_states_the_answer(text: str) -> None:
+    assert extract_letter(text, "ABCD", mentions=False) == "B"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"Answer: \(B\)",
+        r"The answer is \(\text{B}\).",
+        "<answer>B</answer>",
+        '{"reason": "because", "answer": "B"}',
+        "The answer is most likely B.",
+        "The answer must therefore be (B).",
+        "(B) is the most appropriate answer.",
+        "It is x, which is option B.",
+        "So it must be **option (B)**",
+    ],
+)
+def test_other_forms_of_a_clear_choice(text: str) -> None:
+    assert extract_letter(text, "ABCD", mentions=False) == "B"
+
+
 def test_letters_that_are_no_choice_are_passed_over() -> None:
     assert extract_letter("B or X", "ABCD") == "B"
     assert extract_letter("X", "ABCD") is None
@@ -257,6 +306,7 @@ NUMBERS: dict[str, str | None] = {
     "Answer: 12": None,
     "Answer: 7": None,
     "There are 2 cells": None,
+    "<think>The answer is 4.</think>3": "C",
     "": None,
 }
 

@@ -121,6 +121,7 @@ def fence(code: str, language: str = "python") -> str:
     ("text", "wanted"),
     [
         (f"{fence(WHOLE)}{USAGE}", True),
+        (f"1. The function:\n\n{textwrap.indent(fence(WHOLE), '   ')}", True),
         (f"{USAGE}Now the function:\n{fence(WHOLE)}", True),
         (f"{fence(WHOLE, 'py')}{USAGE}", True),
         (f"{fence(WHOLE, 'Python3')}{fence('print(total([]))', 'py')}", True),

@@ -53,6 +53,7 @@ def taken(entry: Any, text: str) -> str | None:
         ({"code": {"language": "python"}}, FENCED, "c = 3"),
         ({"code": {"language": "rust"}}, FENCED, None),
         ("code", "a = 1", None),
+        ("code", "- So:\n  ```python\n  if a:\n      b = 1\n\n  c = 2\n  ```\n", "if a:\n    b = 1\n\nc = 2"),
         ("json", 'so: {"a": [1, "x"]} and', '{"a": [1, "x"]}'),
         ({"json": {"path": "a.1"}}, '{"a": [1, "x"]}', "x"),
         ({"json": {"path": "a.-1"}}, '{"a": [1, true]}', "true"),

@@ -55,8 +55,9 @@ def print_report(names: Sequence[str], store: str | None, options: ReportOptions
     format = _check(options, len(names))
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(run_to_show(name, store)) for name in names]
+        is_published = bool(format.writer) or options.github  # not a table on a terminal
         for run in runs:
-            run.is_published = not options.include_restricted
+            run.is_published = is_published and not options.include_restricted
         reports = [run.report(options.evaluation) for run in runs]
         _write(runs, reports, options, format)
         if options.plots is not None:

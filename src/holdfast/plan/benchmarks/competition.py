@@ -137,11 +137,11 @@ def _aime(row: Row) -> Row:
 _SPACE = r"[\s${}]|\\[,;:! ]"
 _ALONE = {
     "regex": {
-        "pattern": rf"\A(?:[^=,;]*=)?(?:{_SPACE}|\\(?:text|mathrm|mathbf|textbf|displaystyle)\b)*+"
+        "pattern": rf"\A(?:[^=,;]*=)*+(?:{_SPACE}|\\(?:text|mathrm|mathbf|textbf|displaystyle)\b)*+"
         rf"([0-9]+(?:,[0-9]{{3}})*)(?:{_SPACE}|[.°]|\^\{{?\\circ|\\text\s*\{{[^{{}}0-9]*\}})*+\Z"
     }
 }
-"""One number, also after an equation such as `m + n = 25`: a list decides nothing."""
+"""One number, also after equations such as `m + n = 16 + 9 = 25`: a list decides nothing."""
 
 
 def _aime_of(year: int, columns: Sequence[str], dataset: Row, licence: str, unverified: Sequence[str]) -> Benchmark:

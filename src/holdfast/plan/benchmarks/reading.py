@@ -55,7 +55,8 @@ _BOOLQ_DATA = {
 _MARKS = "[*_`\"')]*"
 _BOTH = rf"{_MARKS}(?:[ \t]*/|[ \t]*[,;]?[ \t]*(?:or|and|yes|no)\b)"
 _BEFORE = (
-    r"\banswer\b(?:[\s*_]+is\b)?[^\w\n]*+\s*+[^\w\n]*+",
+    r"\banswer\b(?:[\s*_]+(?:is|(?:would|should|must)[ \t]+be)\b)?[^\w\n]*+\s*+[^\w\n]*+",
+    r"\\boxed\{(?:\\text\{)?",
     r"^[^\w\n]*+",
     r"[.!?:][ \t*_]+",
     rf"(?<!\byes)(?<!\bno),[ \t*_]+(?=\w+{_MARKS}[.!]*{_MARKS}[ \t]*$)",
@@ -64,7 +65,7 @@ _CLAUSE = "as|based|because|he|i|it|she|since|that|the|there|these|they|this|tho
 _YES_OR_NO = {
     # The last of "The answer is yes because ...", "No it does not", "By the passage, yes."; not "There is no doubt"
     "flexible": rf"(?m)(?:{'|'.join(_BEFORE)})(yes|no)\b(?!{_BOTH})"
-    rf"(?=[^\w\n]*$|{_MARKS}(?:[,.:;!\u2014]|[ \t]+(?:-|(?:{_CLAUSE})\b)))",
+    rf"(?=[^\w\n]*$|{_MARKS}(?:[,.:;!\u2014]|</|[ \t]+(?:[-\u2013\u2014(]|(?:{_CLAUSE})\b)))",
     "strict": r"(?m)^[^\w\n]*+answer:\W*+(yes|no)[^\w\n]*$",
 }
 _BOOLQ = Benchmark(

@@ -19,7 +19,7 @@ def numeric(
 
     If only one of the two is a percentage, 50% equals both 0.5 and 50. A target without a number is an error in the
     data and fails. In the answer, `1.234` is less than 2 and `1 234` are two numbers; with `whole`, for targets that
-    are whole numbers, both are 1234.
+    are whole numbers, both are 1234, and `18,00` is 18.
     """
     if sample.target is None:
         return Score(None, "the sample has no target")

@@ -17,7 +17,6 @@ from holdfast.report import (
     CellReport,
     Example,
     Question,
-    QuestionReader,
     RunReport,
     counted,
     readable_input,
@@ -144,7 +143,7 @@ _Causes = dict[str, list[CauseCount]]
 def _causes(request: PageRequest, run: ViewedRun, evaluation: str) -> tuple[TableProgress, _Causes, _Causes]:
     """Causes from the list of samples; none if it cannot be read, because this page has its counts from the report."""
     sample_table, planned = request.sources.tables.of(run, evaluation), run.index.story.planned
-    if run.damage and run.damage_report.plan:
+    if run.withheld_tasks or (run.damage and run.damage_report.plan):  # its messages may quote what is withheld
         return TableProgress(0, planned, building=False), {}, {}
     try:
         with contextlib.closing(sample_table.file.connect()) as connection:
@@ -232,7 +231,7 @@ def _from_table(
     """`evaluation`: for failures of a scorer."""
     found = []
     firsts = [each.first for each in causes[:_WHOLE_MAX]]
-    asked = QuestionReader(run.place.folder, run.index.story.spec).at(run.index.story.cells, firsts)
+    asked = run.questions_at(firsts)
     for number, each in enumerate(causes[:_CAUSES_MAX]):
         key, text = _example(run, each, query.get("scorer", ""), evaluation) if number < _WHOLE_MAX else ("", "")
         question = _excerpt(asked[each.first]) if key and each.first in asked else ""
@@ -255,13 +254,12 @@ def _example(run: ViewedRun, cause: CauseCount, scorer: str, evaluation: str) ->
 
 def _with_questions(run: ViewedRun, groups: list[ErrorGroup]) -> list[ErrorGroup]:
     """With the questions of examples whose place in the plan is not known. A large plan is not searched for them."""
-    story = run.index.story
     keys = [parse_key(each.key) for group in groups for each in group.causes if each.key and not each.question]
-    if not keys or story.planned > _SEARCHED_MAX:
+    if not keys or run.index.story.planned > _SEARCHED_MAX:
         return groups
-    reader, asked = QuestionReader(run.place.folder, story.spec), dict[tuple[str, str], str]()
+    asked = dict[tuple[str, str], str]()
     for task in {key.task for key in keys}:
-        found = reader.find(story.cells, task, {key.sample_id for key in keys if key.task == task})
+        found = run.questions(task, {key.sample_id for key in keys if key.task == task})
         asked |= {(task, sample): _excerpt(question) for sample, question in found.items()}
 
     def fill(cause: Cause) -> Cause:

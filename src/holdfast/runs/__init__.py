@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from holdfast.runs.shards.origins import Origin, find_origins, read_session
     from holdfast.runs.store.lookup import (
         RunLocation,
+        command_with_runs,
         default_store,
         find_run,
         finish_removals,
@@ -137,8 +138,8 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "shards.layout": "shard_location",
             "shards.origins": "Origin find_origins read_session",
             "store.lookup": (
-                "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command "
-                "wrong_names"
+                "RunLocation command_with_runs default_store find_run finish_removals folders_in newest_runs "
+                "suggest_resume_command wrong_names"
             ),
             "store.trust": "references_of state_folder",
             "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
@@ -208,6 +209,7 @@ __all__ = [
     "check_ray",
     "check_servers",
     "check_startable",
+    "command_with_runs",
     "comparison_of",
     "configuration_path",
     "connected",

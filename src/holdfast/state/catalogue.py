@@ -12,6 +12,7 @@ import os
 import msgspec
 
 from holdfast.files import is_folder
+from holdfast.journal import SHARDS, journal_folder
 from holdfast.state.cache import identify
 from holdfast.state.snapshot import Snapshot, UnusableError
 
@@ -66,11 +67,11 @@ class Catalogue:
 
 
 def stamp_of(run: str) -> str:
-    """The state of the files that a run's summary is made of. It changes with every record, and if a file or the folder
-    is replaced: change times (ctime) and inodes cannot be copied.
+    """The state of the files that a run's summary is made of. It changes with every record, also of a shard, and if a
+    file or the folder is replaced: change times (ctime) and inodes cannot be copied.
     """
     parts = []
-    for folder in (run, os.path.join(run, "journal")):
+    for folder in (run, journal_folder(run), *_shard_journals(run)):
         if not is_folder(folder):
             continue
         try:
@@ -84,6 +85,17 @@ def stamp_of(run: str) -> str:
         except OSError:
             continue
     return hashlib.blake2b("|".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _shard_journals(run: str) -> list[str]:
+    """Workers of a sharded run write records below it that change nothing in the folder of the run."""
+    shards = os.path.join(run, SHARDS)
+    if not is_folder(shards):
+        return []
+    try:
+        return [journal_folder(os.path.join(shards, name)) for name in sorted(os.listdir(shards))]
+    except OSError:
+        return []
 
 
 def _text(path: str) -> str:

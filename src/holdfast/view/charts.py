@@ -14,6 +14,8 @@ from holdfast.view.markup import Child, Markup, h, join
 SERIES_MAX = 6
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 260, 64, 16, 12, 34
 _LABEL_MAX = 28
+_DIGIT = 8
+"""Pixels that a digit of an axis takes at most."""
 
 
 class TrendPoint(msgspec.Struct, frozen=True):
@@ -90,6 +92,12 @@ def _y_grid(axis: _Axis) -> list[Markup]:
     return found
 
 
+def _x_label(text: str, at: str, y: float) -> Markup:
+    """A number below its place on an axis, moved to the left if the edge would cut digits off."""
+    middle = min(float(at), _WIDTH - len(text) * _DIGIT / 2)
+    return h("text", text, x=f"{middle:.1f}", y=str(y), text_anchor="middle", class_="axis")
+
+
 def _short(value: float) -> str:
     return f"{value:.4g}"
 
@@ -162,8 +170,7 @@ def scatter_chart(points: Sequence[ScatterPoint]) -> Markup | None:
     parts: list[Child] = list(_y_grid(y))
     for value in x.ticks():
         parts.append(h("line", x1=x(value), x2=x(value), y1=str(_TOP), y2=str(_HEIGHT - _BOTTOM), class_="grid"))
-        text = f"${value:,.10g}"
-        parts.append(h("text", text, x=x(value), y=str(_HEIGHT - 14), text_anchor="middle", class_="axis"))
+        parts.append(_x_label(f"${value:,.10g}", x(value), _HEIGHT - 14))
     for each in points:
         at = x(each.dollars)
         if each.low is not None and each.high is not None:
@@ -205,7 +212,7 @@ def histogram_chart(
     parts: list[Child] = []
     for value in x.ticks():
         parts.append(h("line", x1=x(value), x2=x(value), y1="4", y2=str(height - 24), class_="grid"))
-        parts.append(h("text", brief(value), x=x(value), y=str(height - 8), text_anchor="middle", class_="axis"))
+        parts.append(_x_label(brief(value), x(value), height - 8))
     for number, (name, counts, marks) in enumerate(shown):
         base, most = _ROW * number + _ROW - 6, max(count for _, count in counts)
         texts = [shortened(name, 24), *(f"{text} {brief(seconds)}" for text, seconds in marks)]

@@ -129,6 +129,10 @@ class ViewedRun(Run):
         if self._look():
             self.close()
 
+    def expire_copy(self) -> None:
+        """Let the next request bring the copy of a sharded run up to date, however new it is."""
+        self._copied_at = -math.inf
+
     def _look(self) -> bool:
         """Whether a file has changed. If the folder now holds another run, nothing of the one before is kept."""
         stamp = stamp_of(self.place.folder)

@@ -64,6 +64,30 @@ def check_recorded(folder: Path, viewer: Viewer) -> None:
     assert summary["scores"][0]["mean"] == 0.0
 
 
+def test_a_score_of_a_sharded_run_is_recorded_in_the_shard_and_shown_at_once(tmp_path: Path) -> None:
+    write_spec(tmp_path, 4)
+    store = tmp_path / "runs"
+    run = ("run", "eval.yaml", "--id", RUN, "--store", store, "--shards", "2", "--this-host")
+    assert call(*run, cwd=tmp_path).code == 0
+    with viewing(store, "--edit") as viewer:
+        listed = viewer.get("/api/runs").json()["runs"]
+        assert listed[0]["summary"]["scores"][0]["edited"] == 0
+        check_recorded_in_shard(store, viewer)
+        (changed,) = viewer.get("/api/runs").json()["runs"]
+        assert changed["summary"]["scores"][0]["edited"] == 1, "the list of runs shows it too"
+    another = {"HOLDFAST_CACHE": str(tmp_path / "another cache")}
+    found = call("show", RUN, KEY, "--json", "--store", store, cwd=tmp_path, env=another).json()
+    assert [each["author"] for each in found["scores"] if each["current"]] == ["ann"]
+
+
+def check_recorded_in_shard(store: Path, viewer: Viewer) -> None:
+    before = snapshot(store)
+    reply = viewer.post(f"{SAMPLE}/scores", {**FORM, "form_token": form_token(viewer)})
+    assert reply.status == 303
+    assert "I &lt;b&gt;read&lt;/b&gt; it" in viewer.get(SAMPLE).text, "the page after saving shows the score"
+    assert snapshot(store) != before
+
+
 def test_the_list_and_the_evaluation_are_kept_when_a_score_is_saved(tmp_path: Path) -> None:
     with viewing(make_run(tmp_path) / "runs", "--edit") as viewer:
         (evaluation,) = {each["evaluation"] for each in shown(tmp_path)["scores"]}

@@ -354,6 +354,18 @@ def test_another_evaluation_can_be_chosen(store: Path, viewer: Served) -> None:
         check_means_open(viewer, each["evaluation"], each["scorers"])
 
 
+def check_downloads(viewer: Served, sample: str, scorers: set[str]) -> None:
+    """The data and the file that the page of a sample offers have the scores that it shows."""
+    found = [each for each in links_in(viewer.html(sample)) if each.startswith("/api/") or "/story.json" in each]
+    assert len(found) == 2
+    for address in found:
+        status, text = viewer.get(address)
+        assert status == 200
+        content = json.loads(text)
+        scores = content.get("story", content)["scores"]
+        assert {each["scorer"] for each in scores if each["current"]} == scorers
+
+
 def check_means_open(viewer: Served, evaluation: str, scorers: list[str]) -> None:
     """Every mean of an evaluation leads to the samples that it is the mean of."""
     opened = set()
@@ -372,6 +384,7 @@ def check_means_open(viewer: Served, evaluation: str, scorers: list[str]) -> Non
         sample = next(each for each in links_in(viewer.html(address)) if "/samples/sums/" in each)
         scores = viewer.json(sample)["story"]["scores"]
         assert {each["scorer"] for each in scores if each["current"]} == set(scorers)
+        check_downloads(viewer, sample, set(scorers))
     assert opened == set(scorers)
 
 

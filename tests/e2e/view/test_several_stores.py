@@ -2,7 +2,10 @@
 
 import re
 import shutil
+from html import unescape
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -79,6 +82,39 @@ def test_the_copy_that_was_clicked_opens_and_links_stay_with_it(folder: Path) ->
         assert all(store in each for each in links)
         samples = viewer.html(next(each for each in links if each.startswith(f"{_NAME}/samples")))
         assert re.search(rf'type="hidden" name="store" value="{store[-1]}"', samples)
+
+
+def test_runs_of_one_name_are_ranked_and_compared_each_with_its_own_samples(folder: Path) -> None:
+    """Three runs of the same experiment and id: one is a copy, one has fewer samples."""
+    with serving(folder / "runs", folder / "others", folder / "copies") as viewer:
+        stores = {each["source"]: each for each in viewer.json("/runs")["runs"]}
+        own = {f"{each['summary']['folder']}": _planned(each) for each in stores.values()}
+        board = viewer.json("/leaderboard")
+        ranked = board["result"]["boards"][0]["ranked"]
+        assert {each["run"] for each in ranked} == own.keys(), "each run has a name of its own"
+        page = viewer.html("/leaderboard")
+        for name, count in own.items():
+            address = next(unescape(each) for each in re.findall(rf'href="([^"]+)">{re.escape(name)}</a>', page))
+            assert viewer.json(address)["summary"]["folder"] == name, "the link opens the run of the row"
+            assert planned(viewer, address) == count
+        assert all(name in board["command"] for name in list(own)[1:]), "each run can be found by the command"
+        addresses = {each: rows(viewer)[each] for each in stores}
+        names = [_run_name(addresses[str(folder / each)]) for each in ("runs", "copies", "others")]
+        found = viewer.json(f"/compare?{urlencode({'run': names, 'change': 'all'}, doseq=True)}")
+        second = [each["second"]["run"] for each in found["result"]["comparisons"]]
+        assert sorted(second) == sorted(str(folder / each / "sums" / RUN) for each in ("copies", "others"))
+        assert len({sum(each["counts"].values()) for each in found["changes"]}) == 2, "each has its own counts"
+
+
+def _planned(listed: Any) -> int:
+    return int(listed["summary"]["planned"])
+
+
+def _run_name(address: str) -> str:
+    """A run as the query of a comparison names it."""
+    path, _, query = unescape(address).partition("?")
+    given = dict(parse_qsl(query))
+    return f"{path.removeprefix('/runs/')}:{given.get('uid', '')}::{given.get('store', '')}".rstrip(":")
 
 
 def test_an_address_with_the_number_of_a_store_that_is_not_open_shows_no_run(folder: Path) -> None:

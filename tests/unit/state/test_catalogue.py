@@ -297,6 +297,16 @@ def test_a_stamp_changes_with_every_record_and_not_with_a_look(tmp_path: Path) -
     assert stamp_of(place.folder) != before
 
 
+def test_a_stamp_changes_with_every_record_of_a_shard(tmp_path: Path) -> None:
+    journal = tmp_path / "shards" / "1-of-2" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "000001.jsonl").write_text("one\n")
+    before = stamp_of(str(tmp_path))
+    assert stamp_of(str(tmp_path)) == before
+    (journal / "000001.jsonl").write_text("one\ntwo\n")
+    assert stamp_of(str(tmp_path)) != before
+
+
 def test_a_reason_that_depends_on_when_it_is_asked_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, then the machine was restarted: how the process ended is told as a fresh look tells it."""
     place = interrupted(tmp_path)

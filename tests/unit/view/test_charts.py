@@ -36,6 +36,15 @@ def charts() -> list[str]:
     ]
 
 
+def test_the_edge_cuts_no_digit_off() -> None:
+    chart = str(
+        scatter_chart([ScatterPoint("a", 0.012, 0.1, None, None), ScatterPoint("b", 0.0143125, 0.2, None, None)])
+    )
+    labels = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="middle" class="axis">([^<]+)<', chart)
+    assert labels[-1][1] == "$0.015"
+    assert float(labels[-1][0]) + len("$0.015") * 7 / 2 <= 760  # the digits of a font of 12 pixels take about 7
+
+
 def test_hostile_names_are_texts() -> None:
     for chart in charts():
         assert "<script" not in chart

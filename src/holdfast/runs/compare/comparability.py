@@ -3,6 +3,7 @@
 Two runs are comparable if rows with the same id are equal and scorers with the same name are the same.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from holdfast.report import CellName, SideAnswers, StoredBenchmark, counted, differing_scorers
@@ -33,13 +34,25 @@ def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[CellName, 
 
 
 def _names_of(runs: Sequence[Run]) -> list[str]:
-    """The id of each run; with its experiment if another run has the same id."""
-    ids = [run.run_id for run in runs]
-    return [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+    """A name for each run, no two alike: its id; its experiment too if another run has the same id; its folder or URL
+    if another store has a run of the same name. A run that is given several times gets numbers.
+    """
+    homes = [run.place.url or run.place.home for run in runs]
+    names = [run.run_id for run in runs]
+    for longer in (
+        [f"{run.place.experiment}/{run.run_id}" for run in runs],
+        homes,
+        [f"{home} ({number})" for number, home in enumerate(homes, 1)],
+    ):
+        counts = Counter(names)
+        names = [name if counts[name] == 1 else other for name, other in zip(names, longer, strict=True)]
+    return names
 
 
 def evaluations_of(runs: Sequence[Run], evaluation: str) -> dict[str, str]:
-    """The id of the evaluation that is used, by run; empty for a run without scores."""
+    """The id of the evaluation that is used, by the name of the run and in the order of the runs; empty for a run
+    without scores.
+    """
     return {name: run.evaluation_id(evaluation) for name, run in zip(_names_of(runs), runs, strict=True)}
 
 

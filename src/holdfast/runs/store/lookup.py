@@ -75,7 +75,7 @@ class RunLocation(msgspec.Struct, frozen=True):
         """A shell command about this run that can be copied and pasted."""
         if self.url:
             return shlex.join(["holdfast", verb, self.url, *options])
-        return shlex.join(["holdfast", verb, self._unambiguous_name(), *options, *self._store_option()])
+        return shlex.join(["holdfast", verb, self.name_in_store(), *options, *self._store_option()])
 
     def fork_command(self, *options: str) -> str:
         """A shell command that forks this run, with an id that no run in its folder has."""
@@ -91,7 +91,7 @@ class RunLocation(msgspec.Struct, frozen=True):
     def _store_option(self) -> list[str]:
         return [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
 
-    def _unambiguous_name(self) -> str:
+    def name_in_store(self) -> str:
         """The id, or experiment/id if another experiment has a run with the same id."""
         return f"{self.experiment}/{self.run_id}" if self.experiments_with_id() else self.run_id
 
@@ -139,6 +139,13 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
     chosen = chance or random.SystemRandom()
     adjective, noun = chosen.choice(_ADJECTIVES.split()), chosen.choice(_NOUNS.split())
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{adjective}-{noun}"
+
+
+def command_with_runs(verb: str, places: Sequence[RunLocation]) -> str:
+    """A shell command about several runs, which may be in several stores."""
+    first, *others = places
+    is_one_store = not any(each.url or each.store != first.store for each in places)
+    return first.command(verb, *(each.name_in_store() if is_one_store else each.url or each.home for each in others))
 
 
 def runs_in(store: str) -> Iterator[RunLocation]:

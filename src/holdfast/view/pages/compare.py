@@ -279,7 +279,7 @@ def _listed(found: CompareView, links: Links) -> Markup | None:
         return None
     each, changes = found.result.comparisons[listed.row], found.changes[listed.row]
     refs = [run.ref for run in found.runs]
-    sides = (refs[0], run_of(refs, each.second))
+    sides = (refs[0], run_of(refs, found.result, each.second))
     parts: list[Child] = [
         h("h2", "Samples"),
         _list_filters(found, listed, links),

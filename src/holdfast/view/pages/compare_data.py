@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.records import parse_key
 from holdfast.report import ComparisonResult, Question, Side, comparison_sentences, readable_input, value_text
-from holdfast.runs import CHANGES, Change, ChangedValues, KeyTable, TableRow
+from holdfast.runs import CHANGES, Change, ChangedValues, KeyTable, TableRow, command_with_runs
 from holdfast.view.computations import Computed, Job, JobRun
 from holdfast.view.diff import DiffPart, word_diff
 from holdfast.view.links import parse_run_name
@@ -120,7 +120,7 @@ def load_models(request: PageRequest) -> CompareView:
 def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
     sources = request.sources
     runs, jobs, states, keys = list[ComparedRun](), list[JobRun](), list[Any](), 0
-    command, evaluation, evaluations, shown = "", request.query.get("evaluation", ""), dict[str, str](), ""
+    evaluation, evaluations, shown = request.query.get("evaluation", ""), dict[str, str](), ""
     for ref in refs:
         with sources.open(ref) as run:
             (status, _, *counts), last = run.shown_status(), run.index.last_n
@@ -128,7 +128,6 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
             jobs.append(JobRun(run.place, ref.at))
             states.append((run.uid, run.index.last_n))
             keys += run.planned_count()
-            command = command or run.place.command("compare", *(each.run_id for each in refs[1:]))
             if "run" in request.path:
                 evaluations, shown = evaluation_labels(run), evaluation or run.index.story.evaluation
     others = _others(sources, refs)
@@ -141,7 +140,7 @@ def _load(request: PageRequest, refs: Sequence[RunRef]) -> CompareView:
         is_current=found.is_current,
         others=others,
         evaluation=evaluation,
-        command=command,
+        command=command_with_runs("compare", [each.place for each in jobs]),
         evaluations=evaluations,
         shown=shown,
     )
@@ -188,6 +187,8 @@ def _list(request: PageRequest, refs: Sequence[RunRef], computed: Computed) -> C
     total = sum(table.head.kinds[kind] for kind in kinds)
     behind, in_front = request.number("after_key"), request.number("before_key")
     rows = _take(table, kinds, behind, in_front)
+    assert computed.outcome.comparison is not None
+    second = run_of(refs, computed.outcome.comparison, table.head.second)
     at_start = not rows or next(table.rows(kinds, before=rows[0].first), None) is None
     at_end = not rows or next(table.rows(kinds, after=rows[-1].first), None) is None
     return ChangeList(
@@ -196,7 +197,7 @@ def _list(request: PageRequest, refs: Sequence[RunRef], computed: Computed) -> C
         before,
         after,
         total,
-        _samples(request.sources, _refs_of(refs, table), table, rows),
+        _samples(request.sources, (refs[0], second), table, rows),
         table.head.is_reduced,
         None if at_end else rows[-1].first,
         None if at_start else rows[0].first,
@@ -222,16 +223,9 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _refs_of(refs: Sequence[RunRef], table: KeyTable) -> tuple[RunRef, RunRef]:
-    """The runs of the two sides. A side names a run by its id, or by experiment and id if ids repeat."""
-    return refs[0], refs[0] if len(refs) == 1 else run_of(refs, table.head.second)
-
-
-def run_of(refs: Sequence[RunRef], side: Side) -> RunRef:
-    """The run of a second side: never the first run, which is always the first side."""
-    if len(refs) == 1:
-        return refs[0]
-    return next((ref for ref in refs[1:] if side.run in (ref.run_id, f"{ref.experiment}/{ref.run_id}")), refs[1])
+def run_of(refs: Sequence[RunRef], result: ComparisonResult, side: Side) -> RunRef:
+    """The run of a side."""
+    return dict(zip(result.evaluations, refs, strict=True))[side.run]  # both in the order of the command
 
 
 class _Asked(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from holdfast.report import (
     format_interval,
     format_number,
 )
+from holdfast.runs import command_with_runs
 from holdfast.view.computations import Job, JobRun
 from holdfast.view.figures import interval_figure
 from holdfast.view.layout import badge, table
@@ -80,7 +81,7 @@ def load(request: PageRequest) -> LeaderboardView:
 
 
 def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
-    jobs, states, keys, command = list[JobRun](), list[tuple[str, int]](), 0, ""
+    jobs, states, keys = list[JobRun](), list[tuple[str, int]](), 0
     is_live = False
     for ref in view.runs:
         try:
@@ -89,7 +90,6 @@ def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
                 states.append((run.uid, run.index.last_n))
                 keys += run.planned_count()
                 is_live |= run.is_live and ref.at is None
-                command = command or run.place.command("leaderboard", *(each.run_id for each in view.runs[1:]))
         except NotFoundError as error:
             return msgspec.structs.replace(view, problem=str(error))
     found = request.compute(Job("leaderboard", tuple(jobs), "", view.task, view.scorer), tuple(states), keys)
@@ -101,7 +101,7 @@ def _ranked(request: PageRequest, view: LeaderboardView) -> LeaderboardView:
         is_live=is_live,
         problem=outcome.problem if outcome is not None else "",
         result=outcome.leaderboard if outcome is not None else None,
-        command=command,
+        command=command_with_runs("leaderboard", [each.place for each in jobs]),
     )
 
 
@@ -206,7 +206,8 @@ def _board(board: Board, found: LeaderboardView, links: Links) -> Markup:
 
 
 def _row(each: Ranked, board: Board, found: LeaderboardView, links: Links) -> Markup:
-    ref = next((ref for ref in found.runs if each.run in (ref.run_id, f"{ref.experiment}/{ref.run_id}")), found.runs[0])
+    assert found.result is not None
+    ref = dict(zip(found.result.evaluations, found.runs, strict=True))[each.run]  # both in the order of the command
     address = links.run(ref, "samples", task=board.task, model=each.model, scorer=board.scorer.partition(" ")[0])
     bounds = "" if each.bounds is None or not each.missing else " .. ".join(map(format_number, each.bounds))
     values: list[Child] = [

@@ -56,6 +56,8 @@ def _save(page: PageRequest, fields: Mapping[str, str]) -> None:
     from holdfast.runs.scoring import Edit
 
     with page.sources.open(page.run) as run:
-        place = run.place
+        place = run.place.whole  # what is open of a sharded run is a copy: a score in it would be lost
     given = {name: fields.get(name, "") for name in FIELDS}
     set_score(place, Edit(key=page.key, **given), quiet=True)
+    with page.sources.open(page.run) as run:
+        run.expire_copy()

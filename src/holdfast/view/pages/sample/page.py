@@ -196,8 +196,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         h("a", "← previous", href=_beside(found, links, beside.previous), rel="prev") if beside.previous else None,
         h("a", "next →", href=_beside(found, links, beside.next), rel="next") if beside.next else None,
         h("a", "all repeats", href=links.repeats(ref, story.key, evaluation=found.chosen)),
-        h("a", "JSON", href=links.data(links.sample(ref, story.key))) if not links.is_static else None,
-        h("a", "download", href=links.below_sample(ref, story.key, "story.json")) if not links.is_static else None,
+        *(_downloads(found, links) if not links.is_static else ()),
         class_="beside",
         aria_label="Samples",
     )
@@ -206,7 +205,8 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         yield h("p", story.doing, class_="doing", role="status")
     usage = [attempt.usage for attempt in story.attempts]
     cost = [attempt.dollars for attempt in story.attempts if attempt.dollars is not None]
-    others = [join([" ", h("a", parse_key(each).model, href=links.sample(ref, each))]) for each in beside.models]
+    names = [(parse_key(each).model, links.sample(ref, each, evaluation=found.chosen)) for each in beside.models]
+    others = [join([" ", h("a", name, href=address)]) for name, address in names]
     records = counted(found.records, "record")
     pairs: list[tuple[str, Child]] = [
         ("task", key.task),
@@ -220,6 +220,13 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
     yield h(
         "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"
     )
+
+
+def _downloads(found: SampleView, links: Links) -> Iterator[Markup]:
+    """The data of this page, with the scores that it shows."""
+    ref, key = found.ref, found.story.key
+    yield h("a", "JSON", href=links.data(links.sample(ref, key, evaluation=found.chosen)))
+    yield h("a", "download", href=links.below_sample(ref, key, "story.json", evaluation=found.chosen))
 
 
 def _beside(found: SampleView, links: Links, key: str) -> str:

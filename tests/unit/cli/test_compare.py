@@ -174,6 +174,11 @@ def test_what_is_no_finite_number_is_no_bound(options: GateOptions) -> None:
         options.bar()
 
 
+def test_a_margin_never_lowers_the_number_that_a_mean_must_reach() -> None:
+    with pytest.raises(UsageError, match="--margin is for --baseline"):
+        GateOptions(at_least=0.8, margin=0.05).bar()
+
+
 def test_where_nothing_varies_no_confidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def third(sample: Sample, answer: Answer) -> float:
         return 0.3

@@ -65,6 +65,8 @@ class GateOptions(msgspec.Struct, frozen=True):
             raise UsageError(
                 "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"
             )
+        if self.at_least is not None and self.margin is not None:
+            raise UsageError("--margin is for --baseline; with --at-least, give the number that the mean must reach")
         for option, number in (("--margin", self.margin), ("--at-least", self.at_least)):
             if number is not None and not math.isfinite(number):
                 raise UsageError(f"{option} {number}: must be a finite number, for example 0.02")

@@ -27,7 +27,7 @@ from holdfast.models import (
     Guard,
     GuardedProvider,
     Headers,
-    HeldByLine,
+    HeldByLimiter,
     MaySend,
     ModelCall,
     ModelError,
@@ -80,10 +80,10 @@ class ModelClient:
         """
         guard = Guard(model, place)
 
-        def tell_redacted(event: str, message: str) -> None:
+        def log_redacted(event: str, message: str) -> None:
             tell(event, f"{model.name}: {guard.text(message)}")
 
-        provider = open_provider(model, place, tell=tell_redacted, listen=self._read_rate_limits)
+        provider = open_provider(model, place, tell=log_redacted, listen=self._read_rate_limits)
         self.provider: Provider = GuardedProvider(provider, guard) if guard.is_needed else provider
         self.everywhere = everywhere
         self.pace = Pace(_pace_limits(model))
@@ -248,7 +248,7 @@ class ModelClient:
     def _read_rate_limits(self, status: int, headers: Headers) -> None:
         quotas = quotas_in(headers, time.time())
         if quotas:
-            self.pace.heard(self.clock(), quotas)
+            self.pace.update_quotas(self.clock(), quotas)
 
     async def _send(self, provider: Provider, cell: CellHealth | None, call: ModelCall) -> Answer:
         """Neither the provider's time-out nor the sample's clock runs while a request waits for its turn."""
@@ -355,8 +355,8 @@ class PacedRequest:
         self._client.pace.dropped(self._is_probe)
         self._leave()
 
-    def _hold_clock(self) -> HeldByLine:
-        return HeldByLine(self._client.clock, self._client.turns.limited_seconds)
+    def _hold_clock(self) -> HeldByLimiter:
+        return HeldByLimiter(self._client.clock, self._client.turns.limited_seconds)
 
     def _leave(self) -> None:
         client = self._client

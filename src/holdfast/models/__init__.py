@@ -6,7 +6,7 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
-from holdfast.models.call import Held, HeldByLine, MaySend, ModelCall, current_call, wait_to_send
+from holdfast.models.call import Held, HeldByLimiter, MaySend, ModelCall, current_call, wait_to_send
 from holdfast.models.likelihood import Likelihood, PromptToken, likelihood_messages, likelihood_of
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
@@ -47,7 +47,7 @@ __all__ = [
     "GuardedProvider",
     "Headers",
     "Held",
-    "HeldByLine",
+    "HeldByLimiter",
     "JobMark",
     "JobStatus",
     "Kind",

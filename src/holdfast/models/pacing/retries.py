@@ -178,7 +178,7 @@ class Breaker:
         """The probe ended without a result: another may be sent."""
         self._is_probing = False
 
-    def heard(self, sent_at: float) -> bool:
+    def record_response(self, sent_at: float) -> bool:
         """Record any response to a request that was sent at `sent_at`. True if that closed the breaker."""
         if self.is_open and sent_at < self._since:
             return False

@@ -28,10 +28,10 @@ from holdfast.runs.compare.comparability import (
     all_sides,
     changed_benchmarks,
     evaluations_of,
+    incomparable_reasons,
     of_several,
     partially_scored,
     require_comparable,
-    unlike,
     without_data,
     without_groups,
 )
@@ -217,7 +217,7 @@ def _by_baseline(
         for name, measure in _baseline_measures(baseline, first, scorer).items()
         if _is_judgeable(measure)
     ]
-    reasons = unlike(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
+    reasons = incomparable_reasons(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
     if reasons:
         raise UsageError("; ".join(reasons))
     for first, _, _, own, measure in measures:

@@ -277,7 +277,7 @@ class Worker:
                 self._marks.add_begun(shard)
                 self._claim(shard)
                 return True
-            if self._search.wants_marks:
+            if self._search.should_list_marks:
                 self._search.learn(*self._marks.read())
         return False
 

@@ -360,6 +360,9 @@ def _opened(runs: Sequence[RunLike], store: str | None) -> Iterator[list[Run]]:
     """Open the runs that are named, for a `with` block. Runs that the caller has opened stay open."""
     if not runs:
         raise UsageError("name a run: its id, 'latest', its folder, or an opened run")
+    for each in runs:
+        if not isinstance(each, Run | str | os.PathLike):
+            raise UsageError(f"a run is its id, 'latest', its folder, or an opened run; found {type(each).__name__}")
     with contextlib.ExitStack() as stack:
         yield [
             each if isinstance(each, Run) else stack.enter_context(open_run(os.fspath(each), store=store))

@@ -231,11 +231,13 @@ def stored_spec(folder: Path) -> dict[str, Any]:
         (["--data", "sums.jsonl", "--model", "mock", "--sample", "s001"], "--sample: no task has a sample"),
         (["--data", "sums.jsonl", "--model", "mock", "--task", "sms"], "did you mean 'sums'?"),
         (["sums.jsonl"], "is data, not a spec"),
+        (["solver.py"], "solver.py is Python, not a spec; start it with: python solver.py"),
     ],
     ids=str,
 )
 def test_options_that_make_no_run_are_refused_by_their_names(tmp_path: Path, arguments: list[str], named: str) -> None:
     write_rows(tmp_path / "sums.jsonl", sums(2))
+    (tmp_path / "solver.py").write_text("print('never run')\n")
     before = snapshot(tmp_path)
     refused(call("run", *arguments, cwd=tmp_path), named)
     assert snapshot(tmp_path) == before

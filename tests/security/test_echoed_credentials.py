@@ -166,7 +166,7 @@ def test_without_the_guard_an_answer_holds_every_encoding(tmp_path: Path, monkey
 
 def test_without_the_encodings_an_error_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [name for name, core in CORES.items() if core in redact(ECHO, [KEY])] == []
-    monkeypatch.setattr(redaction, "spellings", lambda secret: (secret,))
+    monkeypatch.setattr(redaction, "encodings_of", lambda secret: (secret,))
     assert {name for name, core in CORES.items() if core in redact(ECHO, [KEY])} >= set(CORES) - {"plain"}
 
 

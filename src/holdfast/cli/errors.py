@@ -16,7 +16,7 @@ from holdfast.cli.output import hanging, terminal_width, write_message
 from holdfast.cli.streams import discard_output
 from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError, error_of_path
 from holdfast.printable import one_line
-from holdfast.records import Change, without_shapes
+from holdfast.records import Change, redact_credential_shapes
 from holdfast.report import shortened
 from holdfast.runs import Given, RunLocation, read_story, stored_spec
 from holdfast.spec import Selection, changes_beyond_extension, find_differences, spec_mapping
@@ -75,7 +75,7 @@ def _format_change(change: Change, width: int) -> Iterator[str]:
                     msgspec.structs.replace(change, field=f"{change.field}.{name}", old=before, new=after), width
                 )
         return
-    stored, given = without_shapes(repr(change.old)), without_shapes(repr(change.new))
+    stored, given = redact_credential_shapes(repr(change.old)), redact_credential_shapes(repr(change.new))
     start = 0
     if max(len(stored), len(given)) > width:  # show where they differ, not their equal beginning
         same = takewhile(lambda pair: pair[0] == pair[1], zip(stored, given, strict=False))

@@ -45,6 +45,12 @@ def load_named(path: str, overrides: Overrides, problems: Problems | None = None
     """
     if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
         raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
+    if path.endswith(".py") and os.path.isfile(path):
+        name = os.path.basename(path).removesuffix(".py")
+        raise UsageError(
+            f"{path} is Python, not a spec; start it with: python {path}, or name its functions in a spec, as in "
+            f"`solver: {name}:FUNCTION`"
+        )
     if address := hub_address(path):
         raise UsageError(f"{path} is a data set of the Hub, not a spec; write a spec with {address}")
     if not os.path.exists(path):

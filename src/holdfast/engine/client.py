@@ -1,9 +1,9 @@
 """The model client: every live request to one model passes here, behind its pace, its circuit breaker and its retries.
 
-Where a retry is decided: `holdfast.models.pacing.retries.ask` owns the loop and counts the tries. After each failed try
-it calls `PacedRequest.failed` below, which decides whether the try counts as a retry, who waits before the next one,
-and whether the model or the cell has failed too often to continue. Which kinds of errors are retryable at all is in
-the table `POLICIES` in `holdfast.models.provider`.
+Where a retry is decided: `generate_with_retries` in `holdfast.models.pacing.retries` owns the loop and counts the
+tries. After each failed try it calls `PacedRequest.failed` below, which decides whether the try counts as a retry, who
+waits before the next one, and whether the model or the cell has failed too often to continue. Which kinds of errors
+are retryable at all is in the table `POLICIES` in `holdfast.models.provider`.
 
 Invariant: a request ends in an answer, or in a failure that it alone caused; or it never returns, because the model
 cannot be used: then its cell is stopped and the engine cancels the sample, which stays unfinished. Nothing here is
@@ -22,12 +22,11 @@ import msgspec
 from holdfast.engine.attachments import Attachments
 from holdfast.journal import BlobError
 from holdfast.models import (
-    Again,
     AskFailedError,
     Guard,
     GuardedProvider,
     Headers,
-    HeldByLine,
+    HeldByLimiter,
     MaySend,
     ModelCall,
     ModelError,
@@ -37,9 +36,10 @@ from holdfast.models import (
     Request,
     RequestQueue,
     Retries,
+    RetryDecision,
     Slots,
     Streak,
-    ask,
+    generate_with_retries,
     identity_of,
     open_provider,
     quotas_in,
@@ -80,10 +80,10 @@ class ModelClient:
         """
         guard = Guard(model, place)
 
-        def tell_redacted(event: str, message: str) -> None:
+        def log_redacted(event: str, message: str) -> None:
             tell(event, f"{model.name}: {guard.text(message)}")
 
-        provider = open_provider(model, place, tell=tell_redacted, listen=self._read_rate_limits)
+        provider = open_provider(model, place, tell=log_redacted, listen=self._read_rate_limits)
         self.provider: Provider = GuardedProvider(provider, guard) if guard.is_needed else provider
         self.everywhere = everywhere
         self.pace = Pace(_pace_limits(model))
@@ -248,7 +248,7 @@ class ModelClient:
     def _read_rate_limits(self, status: int, headers: Headers) -> None:
         quotas = quotas_in(headers, time.time())
         if quotas:
-            self.pace.heard(self.clock(), quotas)
+            self.pace.update_quotas(self.clock(), quotas)
 
     async def _send(self, provider: Provider, cell: CellHealth | None, call: ModelCall) -> Answer:
         """Neither the provider's time-out nor the sample's clock runs while a request waits for its turn."""
@@ -256,7 +256,9 @@ class ModelClient:
         # its cache.
         request = Request(call.messages, call.params, call.tools, call.sample)
         try:
-            answer, call.tries = await ask(provider, request, self._retries, PacedRequest(self, cell, request, call))
+            answer, call.tries = await generate_with_retries(
+                provider, request, self._retries, PacedRequest(self, cell, request, call)
+            )
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
         except BlobError as error:
@@ -324,7 +326,7 @@ class PacedRequest:
             client.pace.used(answer.usage.input_tokens, answer.usage.output_tokens, self._tokens)
         self._leave()
 
-    async def failed(self, error: ModelError) -> Again:
+    async def failed(self, error: ModelError) -> RetryDecision:
         """Decide how a failed try is followed by the next one; does not return if the cell is stopped."""
         client, policy = self._client, error.policy
         now = client.clock()
@@ -342,21 +344,21 @@ class PacedRequest:
             await client.stop_cell(client.closed or error, self._cell, self._tries)
         if breaker.is_open and policy.breaks:
             # The server is down for everyone: only a probe that reached it counts against this request.
-            return Again(counts=self._is_probe and error.kind != "connection", waits=False)
+            return RetryDecision(counts=self._is_probe and error.kind != "connection", waits=False)
         if not policy.is_free:
-            return Again()
+            return RetryDecision()
         # Rate limits cost no retry as long as patience_seconds last. An adaptive window slows all requests down, so
         # this one needs no pause of its own.
         self._refused_since = self._refused_since or now
         is_patient = now - self._refused_since < breaker.patience_seconds
-        return Again(counts=not is_patient, waits=not client.pace.window.is_adaptive)
+        return RetryDecision(counts=not is_patient, waits=not client.pace.window.is_adaptive)
 
     def dropped(self) -> None:
         self._client.pace.dropped(self._is_probe)
         self._leave()
 
-    def _hold_clock(self) -> HeldByLine:
-        return HeldByLine(self._client.clock, self._client.turns.limited_seconds)
+    def _hold_clock(self) -> HeldByLimiter:
+        return HeldByLimiter(self._client.clock, self._client.turns.limited_seconds)
 
     def _leave(self) -> None:
         client = self._client

@@ -170,7 +170,7 @@ class Engine:
         with fewer_collections(), contain_exits():
             try:
                 job = self._job
-                await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                await asyncio.to_thread(self._groups.restore_groups, job.run, job.cells, self._fold, self._reader)
                 await self._earlier.open()
                 await self.budget.open(shares_rates=self._has_rates)
                 if job.grants is not None:
@@ -237,7 +237,7 @@ class Engine:
     def leave(self) -> None:
         """Stop now, and skip work at the end of the journal that the next start can do."""
         self.stop_now()
-        self._writer.hurry()
+        self._writer.stop_waiting()
 
     def tell(self, event: str, message: str) -> None:
         """Write to the run's log."""
@@ -506,7 +506,7 @@ class Engine:
             position = self._fold.unscored[ticket.o]
             members = [Member(ticket.o, ticket.key, position.n, position=position)]
             if setup.groups is not None:
-                members = setup.groups.take_left(ticket)
+                members = setup.groups.pop_unscored_group(ticket)
             steps = self._fold.judged.pop(ticket.o, None)
             async with self._loads.hold(sum(self._fold.large.pop(each.o, 0) for each in members)):
                 history = NO_JUDGE_HISTORY

@@ -195,7 +195,7 @@ def _as_failed(failure: Failure, secrets: Sequence[str]) -> FailedAttempt:
     return FailedAttempt(redacted(failure, secrets), failure.kind in _FINAL_KINDS)
 
 
-def take_stall(flight: InFlightSample) -> Failure | None:
+def pop_stall(flight: InFlightSample) -> Failure | None:
     """Return the failure if the watchdog cancelled the sample, and reset the flag for the next attempt."""
     if not flight.stalled:
         return None

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.engine.failures import FailedAttempt, failure_in, take_stall, undo_cancel
+from holdfast.engine.failures import FailedAttempt, failure_in, pop_stall, undo_cancel
 from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import (
@@ -242,7 +242,7 @@ class Sampler:
             ctx = Context(sample, messages, steps, seed, setup.resources[ticket.cell.model])
             try:
                 solving = solver.function(sample, ctx, **solver.given)
-                result = await (solving if setup.seconds is None else _in_time(solving, ctx, setup.seconds))
+                result = await (solving if setup.seconds is None else _within_time_limit(solving, ctx, setup.seconds))
             except StepFailedError as error:
                 await _finish_others(error, steps, setup.seconds)
                 raise
@@ -262,7 +262,7 @@ class Sampler:
             if self._closing or flight.left:
                 raise
             undo_cancel(flight.task)
-            return FailedAttempt(take_stall(flight) or Failure("cancelled", "the solver cancelled itself"))
+            return FailedAttempt(pop_stall(flight) or Failure("cancelled", "the solver cancelled itself"))
         except BaseException as error:  # user code may raise anything
             if flight.left:
                 raise asyncio.CancelledError from error  # the solver turned the cancellation into another error
@@ -401,19 +401,19 @@ async def _finish_others(error: StepFailedError, steps: Steps, seconds: float | 
                 await steps.finish()
 
 
-async def _in_time(solving: Awaitable[T], ctx: Context, seconds: float) -> T:
+async def _within_time_limit(solving: Awaitable[T], ctx: Context, seconds: float) -> T:
     """The recorded durations of replayed steps count against the limit; waiting for rate limits does not."""
     limit = asyncio.timeout(max(seconds - ctx.steps.recorded_seconds, 0.001))
     try:
         async with limit:
-            ctx.steps.watch.obey(limit)
+            ctx.steps.watch.set_limit(limit)
             return await solving
     except TimeoutError:
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
     finally:
-        ctx.steps.watch.obey(None)
+        ctx.steps.watch.set_limit(None)
 
 
 def _attempt_in(scope: str) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.failures import failure_in, failure_of, redacted, take_stall, undo_cancel
+from holdfast.engine.failures import failure_in, failure_of, pop_stall, redacted, undo_cancel
 from holdfast.engine.in_flight import InFlightSample
 from holdfast.engine.schedule import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
@@ -353,7 +353,7 @@ async def _score(
         if closing():
             raise
         undo_cancel(flight.task)
-        return _failed(answers, scorer, take_stall(flight) or Failure("cancelled", "the scorer cancelled itself"))
+        return _failed(answers, scorer, pop_stall(flight) or Failure("cancelled", "the scorer cancelled itself"))
     return given
 
 
@@ -467,11 +467,11 @@ class RepeatGroups:
         del self._open[name]
         return _in_order(group)
 
-    def take_left(self, ticket: Ticket) -> list[Member]:
+    def pop_unscored_group(self, ticket: Ticket) -> list[Member]:
         """Return the group of an answer that an earlier process left unscored; empty if incomplete or already taken."""
         return self._left.pop(_sample_of(ticket.key), [])
 
-    def recollect(self, run: str, cells: Sequence[Cell], fold: Fold, reader: Reader) -> None:
+    def restore_groups(self, run: str, cells: Sequence[Cell], fold: Fold, reader: Reader) -> None:
         """Restore the groups from earlier processes. Blocks: it reads the plan, and the journal for groups that were
         scored and get a new member.
         """

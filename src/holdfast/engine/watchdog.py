@@ -39,7 +39,7 @@ class WatchdogOptions(msgspec.Struct, frozen=True):
     epoch: int
     acknowledged: Callable[[], int]
     tell: Tell
-    obey: Callable[[], Awaitable[None]]
+    execute_requests: Callable[[], Awaitable[None]]
     """Carries out requests of other processes (cancel, tune, …)."""
     mirrored: Callable[[], tuple[int | None, float]] = lambda: (None, 0.0)
     """The last mirrored record, and how many seconds the mirror is behind."""
@@ -71,7 +71,7 @@ class Watchdog:
         self._ended = threading.Event()
         self._loop_thread = threading.get_ident()
         self._beat_task: asyncio.Task[None] | None = None
-        self._obey_task: asyncio.Task[None] | None = None
+        self._request_task: asyncio.Task[None] | None = None
         self._writing = ThreadPoolExecutor(1, "holdfast-lease")
         self._guard_thread = threading.Thread(target=self._guard, name="holdfast-watch", daemon=True)
 
@@ -87,14 +87,15 @@ class Watchdog:
         if self._beat_task is not None:
             self._beat_task.cancel()
             await asyncio.gather(self._beat_task, return_exceptions=True)
-        if self._obey_task is not None:
-            await asyncio.gather(self._obey_task, return_exceptions=True)
+        if self._request_task is not None:
+            await asyncio.gather(self._request_task, return_exceptions=True)
         await self._write(msgspec.structs.replace(self._lease_now(), released=True, stall=None))
         self._writing.shutdown(wait=False)
 
-    async def _obey(self) -> None:
+    async def _execute_requests(self) -> None:
+        """Carry out what `cancel` and `tune` have requested from other processes."""
         try:
-            await self._orders.obey()
+            await self._orders.execute_requests()
         except Exception as error:  # noqa: BLE001 - a failed request must not stop the run
             self._tell("run.watch_failed", describe_error(error))
 
@@ -119,8 +120,8 @@ class Watchdog:
                     # Requests from now on could not be recorded, or another process makes them too.
                     self._engine.stop_now()
                     return
-                if self._obey_task is None or self._obey_task.done():  # one at a time: it may wait for a thread
-                    self._obey_task = asyncio.ensure_future(self._obey())
+                if self._request_task is None or self._request_task.done():  # one at a time: it may wait for a thread
+                    self._request_task = asyncio.ensure_future(self._execute_requests())
             except Exception as error:  # noqa: BLE001 - the heartbeat must continue
                 self._tell("run.watch_failed", describe_error(error))
             await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))

@@ -34,7 +34,7 @@ from holdfast.journal.mirror.removal import (
     removed_run,
 )
 from holdfast.journal.mirror.requests import CONTROL, REPLY_SUFFIX, REQUEST_SUFFIX, request_name
-from holdfast.journal.mirror.restore import Restored, fetch_file, lacks, restore, uid_of
+from holdfast.journal.mirror.restore import Restored, fetch_file, mirror_has_more, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.mirror.uploader import MirrorUploader, UploadSettings
 from holdfast.journal.object_store import Objects, StoredObjects, create_own, is_url, open_objects, split_url
@@ -86,7 +86,7 @@ from holdfast.journal.paths import (
 )
 from holdfast.journal.positions import START, Cursor, Damage, Entry, Journal, Loss, bounded, count_lost, unrecorded
 from holdfast.journal.reader import Reader
-from holdfast.journal.scan import SealedContent, SegmentContent, line_at, open_content, share_frames
+from holdfast.journal.scan import SealedContent, SegmentContent, cache_frames, line_at, open_content
 from holdfast.journal.sealing import seal
 from holdfast.journal.segments import is_whole_file, list_chain
 from holdfast.journal.start_copy import START_FILE, StartLines, copy_start, is_start_copy_current, write_start
@@ -151,6 +151,7 @@ __all__ = [
     "blob_path",
     "blob_size",
     "bounded",
+    "cache_frames",
     "check_blob_files",
     "clock_time",
     "copy_start",
@@ -176,7 +177,6 @@ __all__ = [
     "is_url",
     "is_whole_file",
     "journal_folder",
-    "lacks",
     "last_number",
     "line_at",
     "list_chain",
@@ -184,6 +184,7 @@ __all__ = [
     "lock_owner",
     "make_folders",
     "make_run_folder",
+    "mirror_has_more",
     "newest_epoch",
     "observe_claim",
     "observe_term",
@@ -213,7 +214,6 @@ __all__ = [
     "seal",
     "segment_path",
     "shard_folder",
-    "share_frames",
     "split_url",
     "take_epoch",
     "this_process",

@@ -128,7 +128,7 @@ _File = tuple[int, int, int, int]
 
 
 class SharedFrames:
-    """Unpacked frames of all sealed files that are opened while `share_frames` is active: code that goes through a run
+    """Unpacked frames of all sealed files that are opened while `cache_frames` is active: code that goes through a run
     sample by sample opens the same files for each of them. The oldest frames are dropped first.
     """
 
@@ -153,7 +153,7 @@ _shared: SharedFrames | None = None
 
 
 @contextlib.contextmanager
-def share_frames(bytes_max: int = 16 << 20) -> Iterator[None]:
+def cache_frames(bytes_max: int = 16 << 20) -> Iterator[None]:
     """Keep unpacked frames from one opening of a file to the next. For one thread that reads a run that does not
     change; damage that happens meanwhile may be noticed late.
     """
@@ -335,7 +335,7 @@ class Scanner:
         if piece.broken:
             self._read_to = piece.offset + piece.gap
             if self._read_to > self._line_at:
-                self._blame("frame", b"".join(self._parts))
+                self._count_damage("frame", b"".join(self._parts))
             return
         *lines, rest = piece.data.split(b"\n")
         at = piece.offset
@@ -372,17 +372,17 @@ class Scanner:
     def blame_tail(self, kind: str) -> None:
         """Count the unfinished last line as damage, because nothing will complete it."""
         if self._read_to > self._line_at:
-            self._blame(kind, b"".join(self._parts))
+            self._count_damage(kind, b"".join(self._parts))
 
     def blame_missing_bytes(self, last: int) -> None:
         """Count the bytes up to `last` as damage if the segment ends before it."""
         if last > self._read_to:
             self._read_to = last
-            self._blame("cut", b"".join(self._parts))
+            self._count_damage("cut", b"".join(self._parts))
 
     def blame_missing_end(self, detail: str) -> None:
         """Count at least one record as lost behind the bytes that were read."""
-        self._blame("cut", b"")
+        self._count_damage("cut", b"")
         assert self._bad is not None
         self._bad.pieces = max(self._bad.lines, 1)
         self._bad.detail = detail
@@ -418,7 +418,7 @@ class Scanner:
                 self._parts = [b"".join(self._parts)]  # drop the parts, so that a large line is in memory only once
             line = parse(self._parts[0], self._seed)
         if line is None:
-            self._blame("line", b"".join(self._parts), lines=1)
+            self._count_damage("line", b"".join(self._parts), lines=1)
             return
         if not is_known(line.t):
             raise FormatError(
@@ -426,7 +426,7 @@ class Scanner:
                 "read this run with a newer Holdfast"
             )
         if line.n <= self.n:
-            self._blame("repeat", b"")
+            self._count_damage("repeat", b"")
             return
         if self._bad is not None or line.n > self.n + 1:
             area = self._bad or _Area("hole", self._line_at, self._line_at)
@@ -437,7 +437,7 @@ class Scanner:
         self._begin_line()
         yield entry
 
-    def _blame(self, kind: str, raw: bytes, lines: int = 0) -> None:
+    def _count_damage(self, kind: str, raw: bytes, lines: int = 0) -> None:
         """Count the bytes since the last line end as damage."""
         if self._bad is None:
             self._bad = _Area(kind, self._line_at, self._read_to)

@@ -343,10 +343,10 @@ class Writer:
                 )
         self._held.clear()
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Make `close` stop waiting for the mirror. The next start of the run sends the rest."""
         if self.mirror is not None:
-            self.mirror.hurry()
+            self.mirror.stop_waiting()
 
     def _lose(self) -> None:
         """Called by the mirror's thread when another machine owns the run, or the mirror was removed. The writer's

@@ -6,12 +6,12 @@ this package imports no HTTP client and no optional dependency; opening a provid
 """
 
 from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
-from holdfast.models.call import Held, HeldByLine, MaySend, ModelCall, current_call, wait_to_send
+from holdfast.models.call import Held, HeldByLimiter, MaySend, ModelCall, current_call, wait_to_send
 from holdfast.models.likelihood import Likelihood, PromptToken, likelihood_messages, likelihood_of
 from holdfast.models.opening import Guard, GuardedProvider, credentials_of, identity_of, open_batch_api, open_provider
 from holdfast.models.pacing.pace import Pace, PaceLimits, quotas_in
 from holdfast.models.pacing.queue import RequestQueue, Slots
-from holdfast.models.pacing.retries import Again, Retries, Streak, ask
+from holdfast.models.pacing.retries import Retries, RetryDecision, Streak, generate_with_retries
 from holdfast.models.pacing.stopwatch import Stopwatch, clock_of
 from holdfast.models.prices import LEAST, MOST, PACKAGE, count_message_tokens, count_tokens, find_rates, is_installed
 from holdfast.models.provider import (
@@ -36,7 +36,6 @@ __all__ = [
     "MOST",
     "PACKAGE",
     "POLICIES",
-    "Again",
     "AskFailedError",
     "BadConnectionError",
     "BatchApi",
@@ -47,7 +46,7 @@ __all__ = [
     "GuardedProvider",
     "Headers",
     "Held",
-    "HeldByLine",
+    "HeldByLimiter",
     "JobMark",
     "JobStatus",
     "Kind",
@@ -63,11 +62,11 @@ __all__ = [
     "Request",
     "RequestQueue",
     "Retries",
+    "RetryDecision",
     "Slots",
     "Stopwatch",
     "Streak",
     "UnknownProviderError",
-    "ask",
     "clock_of",
     "count_message_tokens",
     "count_tokens",
@@ -75,6 +74,7 @@ __all__ = [
     "current_call",
     "describe_models",
     "find_rates",
+    "generate_with_retries",
     "identity_of",
     "is_installed",
     "likelihood_messages",

@@ -133,8 +133,8 @@ class Held:
         call.held(now - began)
 
 
-class HeldByLine(Held):
-    """A wait for the model's limiter, which knows how much of it is due to a rate limit."""
+class HeldByLimiter(Held):
+    """A wait for the model's limiter. `limited_seconds` says how much of it is due to a rate limit."""
 
     __slots__ = ("_limited", "_limited_seconds")
 
@@ -147,7 +147,7 @@ class HeldByLine(Held):
         call.held(now - began, self._limited_seconds(now) - self._limited)
 
 
-class InJob(Held):
+class HeldInJob(Held):
     """A wait in a job of a batch API, or in one that is being gathered."""
 
     __slots__ = ()

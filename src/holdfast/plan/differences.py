@@ -91,8 +91,8 @@ class MismatchError(Exception):
 
 def _describe(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Sequence[Cell]) -> str:
     """Summarise the differences for an error. Holds both plans in memory, so it is only called for a refusal."""
-    was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
-    now = dict(_firsts(cell_lines(spec, work, model, work.samples(spec))))
+    was = dict(_first_repeats(line for cell in cells for line in planned_lines(run, cell)))
+    now = dict(_first_repeats(cell_lines(spec, work, model, work.samples(spec))))
     found = [
         _describe_keys([key for key in now if key not in was], "added"),
         _describe_keys([key for key in was if key not in now], "removed"),
@@ -102,7 +102,7 @@ def _describe(run: str, spec: Spec, work: PreparedTask, model: Model, cells: Seq
     return "; ".join([*filter(None, found), *(["the rows are in another order"] if order else [])])
 
 
-def _firsts(lines: Iterable[PlanLine]) -> Iterator[tuple[str, str]]:
+def _first_repeats(lines: Iterable[PlanLine]) -> Iterator[tuple[str, str]]:
     """Yield key and digest of each sample's first repeat."""
     return ((line.k, line.x) for line in lines if line.k.endswith("/1"))
 

@@ -102,7 +102,7 @@ from holdfast.records.redaction import (
     is_credential_name,
     is_unmistakable,
     redact,
-    without_shapes,
+    redact_credential_shapes,
 )
 from holdfast.records.samples import (
     COUNT_MAX,
@@ -225,12 +225,12 @@ __all__ = [
     "parse_reference",
     "parse_shard",
     "redact",
+    "redact_credential_shapes",
     "references_in",
     "rounded",
     "seed_of",
     "shard_index",
     "with_model",
     "with_strings",
-    "without_shapes",
     "writable",
 ]

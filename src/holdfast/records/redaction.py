@@ -34,7 +34,7 @@ KEY_SHAPE = re.compile(
 """Credentials that are recognised by their shape: keys of the usual services, tokens, private keys."""
 
 
-def without_shapes(text: str) -> str:
+def redact_credential_shapes(text: str) -> str:
     """The text without everything that has the shape of a credential. For texts whose secrets are not known."""
     return KEY_SHAPE.sub(REDACTED, text)
 
@@ -61,7 +61,7 @@ class Redactor:
     """Removes the same secrets from many values."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        found = {spelling for secret in secrets for spelling in spellings(secret)}
+        found = {spelling for secret in secrets for spelling in encodings_of(secret)}
         self._spellings = sorted(found, key=len, reverse=True)
 
     def __bool__(self) -> bool:
@@ -92,7 +92,7 @@ class Redactor:
 
 
 @functools.lru_cache(maxsize=1024)
-def spellings(secret: str) -> tuple[str, ...]:
+def encodings_of(secret: str) -> tuple[str, ...]:
     """A secret in every usual encoding. Most keys need no escaping; for them only base64 and hex differ."""
     if len(secret) < _CHARACTERS_MIN:
         return ()

@@ -162,6 +162,7 @@ if TYPE_CHECKING:
         group_lines,
         left_out_lines,
         marked_lines,
+        profile_title,
         report_table,
         retry_lines,
         short,
@@ -247,7 +248,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "summaries.agreement": "judges_of",
             "tables": (
                 "anomaly_lines cost_sentences duration failure_lines group_lines left_out_lines marked_lines "
-                "report_table retry_lines short tokens wrong_lines"
+                "profile_title report_table retry_lines short tokens wrong_lines"
             ),
             "text": (
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
@@ -412,6 +413,7 @@ __all__ = [
     "planned_plots",
     "profile_lines",
     "profile_report",
+    "profile_title",
     "progress_html",
     "ranked_by_strength",
     "read_weights",

@@ -112,6 +112,13 @@ class ProfileReport(msgspec.Struct, frozen=True):
     in_flight: InFlightOverTime | None
     relative_error: float = RELATIVE_ERROR
 
+    def __str__(self) -> str:
+        from holdfast.report.tables import as_text, profile_title  # imported late: rich is slow to import
+
+        return "\n".join([profile_title(self), as_text(phase_table(self)), *profile_lines(self)])
+
+    __repr__ = __str__
+
 
 def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
     """Evaluated models first, without models that did nothing."""

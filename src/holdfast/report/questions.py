@@ -202,9 +202,12 @@ class _RowCursor:
         return row if row.r == number else None
 
 
-def parse_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of columns as users give them, perhaps with the prefix `row.` of tables; ALL alone if it is among them."""
-    columns = dict.fromkeys(name.strip().removeprefix(_PREFIX) for name in names if name.strip())
+def parse_columns(names: Iterable[str] | str) -> tuple[str, ...]:
+    """Names of columns as users give them, or one name, perhaps with the prefix `row.` of tables. ALL alone if it is
+    among them.
+    """
+    listed = [names] if isinstance(names, str) else names
+    columns = dict.fromkeys(name.strip().removeprefix(_PREFIX) for name in listed if name.strip())
     return (ALL,) if ALL in columns else tuple(columns)
 
 

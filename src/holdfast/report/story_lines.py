@@ -88,7 +88,7 @@ class _Turn(msgspec.Struct):
     def results(self) -> list[str]:
         return [_result(call) for call in self.calls]
 
-    def uncalled(self) -> list[dict[str, Any]]:
+    def calls_without_step(self) -> list[dict[str, Any]]:
         """Tool calls of the model that have no step."""
         done = [(call.called.tool, call.called.arguments) for call in self.calls if call.called]
         left = []
@@ -149,7 +149,7 @@ def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line
         yield from _resumed(process, turn.process, options)
         process = turn.process
         yield from _request(turn.request, before, options)
-        for call in turn.uncalled():
+        for call in turn.calls_without_step():
             yield from _text(f"[tool call] {_called(call)}", 4, options)
     for step in turn.calls:
         yield from _resumed(process, step.process, options)

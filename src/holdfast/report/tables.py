@@ -16,6 +16,7 @@ from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX, Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, unscored_counts
 from holdfast.report.costs import Cost, unpriced_line
+from holdfast.report.profile import ProfileReport
 from holdfast.report.summaries.wrong_answers import describe_wrong
 from holdfast.report.text import (
     Grid,
@@ -280,6 +281,11 @@ def short(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:.0f}"
+
+
+def profile_title(report: ProfileReport) -> str:
+    """The line above the table of a profile."""
+    return f"{report.experiment}/{report.run_id}  {report.status}, worked for {duration(report.worked_seconds)}"
 
 
 def duration(seconds: float) -> str:

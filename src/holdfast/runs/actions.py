@@ -47,6 +47,10 @@ class ChosenKeys(TypedDict, total=False):
     anomalies: Sequence[str]
 
 
+_LISTS = ("kinds", "tasks", "models", "anomalies")
+"""Conditions that are lists; a single name is a list of one."""
+
+
 class ChosenAnswers(TypedDict, total=False):
     """Which answers to score, and the models of the roles that judge them."""
 
@@ -304,12 +308,12 @@ class RunActions(OpenedRun):
         **chosen: Unpack[ChosenKeys],
     ) -> None:
         """`export` without blocking the event loop."""
+        from holdfast.report import parse_columns
         from holdfast.runs.export import Export
 
         keys = _key_filter("export", chosen)
-        await asyncio.to_thread(
-            _export, self.place, Export(os.fspath(output), format, events, evaluation, keys, tuple(columns))
-        )
+        export = Export(os.fspath(output), format, events, evaluation, keys, parse_columns(columns))
+        await asyncio.to_thread(_export, self.place, export)
 
     def export(
         self,
@@ -449,7 +453,11 @@ def _key_filter(function: str, chosen: ChosenKeys) -> "KeyFilter":
     unknown = chosen.keys() - set(KeyFilter.__struct_fields__)
     if unknown:
         raise TypeError(f"{function}() has no argument {min(unknown)!r}")
-    return msgspec.convert(chosen, KeyFilter)
+    given = {name: (value,) if name in _LISTS and isinstance(value, str) else value for name, value in chosen.items()}
+    try:
+        return msgspec.convert(given, KeyFilter)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{function}(): {error}") from error
 
 
 def _report(place: RunLocation, evaluation: str) -> "RunReport":

@@ -5,6 +5,7 @@ here writes to the run's folder.
 """
 
 import contextlib
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -531,8 +532,8 @@ class Run(RunActions):
         return found
 
 
-def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
+def open_run(run_id: str | os.PathLike[str] = "latest", *, store: str | None = None) -> Run:
     """Open a run for reading, by its id, a unique prefix of it, `latest`, its folder, or its URL in a mirror. `store`
     is a folder or the URL of a mirror.
     """
-    return Run.find(store or default_store(), run_id)
+    return Run.find(store or default_store(), os.fspath(run_id))

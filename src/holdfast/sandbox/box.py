@@ -97,7 +97,7 @@ class Sandboxes:
         for doubt in await asyncio.to_thread(sandbox_doubts, sandboxes):
             self.tell("sandbox.unconfined", doubt)
         if not all(each.image for each in sandboxes):
-            self.tell_counted((await asyncio.to_thread(control_groups))[1])
+            self.log_missing_cgroups((await asyncio.to_thread(control_groups))[1])
         why_not = await asyncio.to_thread(why_no_docker) if images else ""
         if why_not:
             raise UsageError(f"a task has sandbox.image, and {why_not}; start an engine, or leave the image out")
@@ -130,7 +130,7 @@ class Sandboxes:
             finally:
                 watch.give_up()
 
-    def tell_counted(self, why: str) -> None:
+    def log_missing_cgroups(self, why: str) -> None:
         """Log once that there are no control groups."""
         if why and not self._counted:
             self._counted = True
@@ -199,7 +199,7 @@ class Box:
             self._sandboxes.calls.discard(call)
             del self._calls[call]
             ended.set()
-            self._sandboxes.tell_counted(call.no_group)
+            self._sandboxes.log_missing_cgroups(call.no_group)
 
     async def read(self, path: str) -> bytes:
         """Return the content of a file. FileNotFoundError with the command's message if it cannot be read."""

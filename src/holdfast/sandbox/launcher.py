@@ -193,7 +193,7 @@ def begin(order: Order, go: int, errors: int) -> NoReturn:
         command = os.fork()
         if command == 0:
             execute(order)
-        wait_as_first(command)
+        wait_as_init(command)
     except BaseException as error:  # noqa: BLE001 - the parent must get every error, and nothing may return from here
         os.write(errors, str(error).encode()[:2000])
     os._exit(1)
@@ -218,7 +218,7 @@ def bound_shared_memory(most: int) -> None:
         return
 
 
-def wait_as_first(command: int) -> NoReturn:
+def wait_as_init(command: int) -> NoReturn:
     """Wait for the command as the namespace's first process, which adopts orphans and whose end kills all others. The
     command runs as the same user, so keep nothing that it could take: no descriptors, capabilities or readable memory.
     """

@@ -28,7 +28,9 @@ COMBINING = ("all_of", "any_of", "none_of", "weighted")
 
 
 class ScorerScales(msgspec.Struct, frozen=True):
-    """The scales of one scorer's scores, by the rest of their names after the scorer's name; "" is the name alone."""
+    """The scales of one scorer's scores, by the part of their names behind the scorer's. "": the score that
+    has exactly that name.
+    """
 
     parts: dict[str, Scale | None]
     others: Scale | None = None

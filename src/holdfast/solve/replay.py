@@ -84,7 +84,7 @@ class ReplayOrder:
         self._asked_at[identity] = asyncio.get_running_loop().time()
         self._touch()
         if self._driver is None:
-            self._driver = asyncio.ensure_future(self._drive())
+            self._driver = asyncio.ensure_future(self._deliver_recorded())
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -103,7 +103,7 @@ class ReplayOrder:
         if self._changed is not None:
             self._changed.set()
 
-    async def _drive(self) -> None:
+    async def _deliver_recorded(self) -> None:
         """Deliver the recorded steps in their order, then let all other requests go live."""
         changed = self._changed = asyncio.Event()
         while self.left:

@@ -39,14 +39,22 @@ _EXPECTED = {
     "Expected `object | null`, got `str`": "expected a mapping, got text; write one",
     "Expected `object`, got `str`": "expected a mapping, got text; write one",
     "Expected `array`, got `str`": "expected a list, got text; write one",
+    "Expected `array` of length >= 1": "the list is empty; give at least one",
 }
 _EXAMPLES = {
+    "models": "models: [openai/gpt-x]",
+    "tasks": "tasks: [gsm8k]",
     "dataset": "dataset: {path: data.jsonl}",
     "scorers": "scorers: [exact_match]",
     "fewshot": "fewshot: {path: examples.jsonl, n: 3}",
     "params": "params: {temperature: 0}",
     "mirror": "mirror: {url: s3://bucket/evals}",
 }
+_ELSEWHERE = {
+    "prompts": "tasks: [{prompt: …}]",
+    "providers": "models: [{name: …, provider: …}]",
+}
+"""Fields at the top of specs of other tools, and where their content belongs here."""
 _PARTS: dict[type[msgspec.Struct], str] = {Model: "a model", Task: "a task", Dataset: "dataset", Spec: "the spec"}
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 _SECRET_ADVICE = "; a secret belongs in the environment: name its variable with api_key_env"
@@ -83,6 +91,8 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
 
 def _place_of(field: str, kind: type[msgspec.Struct]) -> str:
     """Where a field belongs that was written in another part; empty if nowhere."""
+    if kind is Spec and field in _ELSEWHERE:
+        return f"; write {_ELSEWHERE[field]}"
     if kind is Model and field in SAMPLING_PARAMETERS:
         return f"; it is a sampling parameter: write params: {{{field}: …}}"
     for part, name in _PARTS.items():

@@ -330,7 +330,7 @@ class Index:
         return sum(entry.totals.answers.finished for entry in self._directory.pages.values()) - looked
 
     def differences(self, other: "Index") -> list[str]:
-        """What this index says otherwise than another one of the same records. Compares all rows, by checksum."""
+        """How this index differs from another one of the same records. Compares all rows, by checksum."""
         mine, theirs = self._directory, other._directory  # noqa: SLF001 - the same class
         found = [
             f"{name}: {one} instead of {another}"

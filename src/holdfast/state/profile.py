@@ -149,7 +149,7 @@ class ModelTimes(msgspec.Struct):
     evaluations: dict[str, Count] = msgspec.field(default_factory=dict)
     """Requests as a judge, by evaluation; requests of the samples themselves have the empty key."""
 
-    def took(self, phase: str, seconds: float) -> None:
+    def add_duration(self, phase: str, seconds: float) -> None:
         found = self.phases.get(phase)
         if found is None:
             found = self.phases[phase] = Durations()
@@ -245,7 +245,7 @@ class Profile(msgspec.Struct):
         self._see(at - step.seconds, at)
         own = self._of(line.k)
         if step.kind == "call":
-            own.took("tools", step.seconds)
+            own.add_duration("tools", step.seconds)
         elif step.asked is not None:
             role = step.asked.role
             if role and self.given:
@@ -257,7 +257,7 @@ class Profile(msgspec.Struct):
         at = _seconds(line.at)
         self._see(at - seconds, at)
         if seconds:
-            self._of(line.k).took("score", seconds)
+            self._of(line.k).add_duration("score", seconds)
 
     @_HANDLERS.on("totals")
     def _apply_totals(self, line: Line) -> None:
@@ -333,13 +333,13 @@ class Profile(msgspec.Struct):
             model.limited_seconds += timing.limited
         if step.answer is None:
             return
-        model.took("request", step.seconds)
+        model.add_duration("request", step.seconds)
         if timing is not None:
-            model.took("queue", timing.queue)
+            model.add_duration("queue", timing.queue)
             if timing.first:
-                model.took("connect", timing.connect)
-                model.took("first byte", timing.first)
-                model.took("generate", step.seconds - timing.lost - timing.connect - timing.first)
+                model.add_duration("connect", timing.connect)
+                model.add_duration("first byte", timing.first)
+                model.add_duration("generate", step.seconds - timing.lost - timing.connect - timing.first)
 
     @_HANDLERS.on("segment")
     def _apply_segment(self, line: Line) -> None:

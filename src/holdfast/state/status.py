@@ -35,7 +35,7 @@ _SLACK_SECONDS = 2.0
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The lock and lease of a run at one moment."""
+    """Whether a live process holds a run: its lock and its lease at one moment."""
 
     held: bool
     lease: Lease | None = None

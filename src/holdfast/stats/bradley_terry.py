@@ -110,8 +110,8 @@ def _most_likely(won: Floats, prior: float) -> Floats:
     """Maximise the likelihood with Newton steps, each halved until the likelihood rises."""
     values = np.zeros(len(won))
     for _ in range(_STEPS):
-        gradient = won.sum(axis=1) - ((won + won.T) * _chances(values)).sum(axis=1)
-        gradient += prior * (0.5 - _chance(values))
+        gradient = won.sum(axis=1) - ((won + won.T) * _win_probabilities(values)).sum(axis=1)
+        gradient += prior * (0.5 - _win_probability(values))
         step = np.linalg.solve(_information(won, values, prior) + _level(len(won)), gradient)
         before = _likelihood(won, values, prior)
         while _likelihood(won, values + step, prior) < before - 1e-12 * abs(before):
@@ -140,9 +140,9 @@ def _players(names: list[str], values: Floats, covariance: Floats, confidence: f
 
 
 def _information(won: Floats, values: Floats, prior: float) -> Floats:
-    chances = _chances(values)
+    chances = _win_probabilities(values)
     weights = (won + won.T) * chances * chances.T
-    own = _chance(values)
+    own = _win_probability(values)
     found: Floats = np.diag(weights.sum(axis=1) + prior * own * (1 - own)) - weights
     return found
 
@@ -154,11 +154,12 @@ def _likelihood(won: Floats, values: Floats, prior: float) -> float:
     return float(played + imagined)
 
 
-def _chances(values: Floats) -> Floats:
-    return _chance(values[:, None] - values[None, :])
+def _win_probabilities(values: Floats) -> Floats:
+    """That of each player against each other one."""
+    return _win_probability(values[:, None] - values[None, :])
 
 
-def _chance(away: Floats) -> Floats:
+def _win_probability(away: Floats) -> Floats:
     found: Floats = 0.5 * (1 + np.tanh(away / 2))
     return found
 

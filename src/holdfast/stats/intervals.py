@@ -102,7 +102,7 @@ class GroupSums(msgspec.Struct, frozen=True, array_like=True):
         """Of all groups together."""
         return self.weight or self.n
 
-    def squares_around(self, mean: float) -> float:
+    def squared_deviations_from(self, mean: float) -> float:
         """The sum of squared deviations of groups from another center."""
         shift = self.center - mean
         if abs(shift) <= _NOISE * abs(mean):
@@ -193,7 +193,7 @@ def summarise_sums(
     mean = math.fsum(part.total for part in parts) / size
     if count < 2:  # one observation shows no variation
         return Summary(n, mean)
-    squares = math.fsum(part.squares_around(mean) for part in parts)
+    squares = math.fsum(part.squared_deviations_from(mean) for part in parts)
     error = math.sqrt(squares * count / (count - 1)) / size
     tail = 1.0 - (1.0 - confidence) / 2.0
     independent = size * size / math.fsum(part.sizes for part in parts)  # as many groups of one size
@@ -392,7 +392,11 @@ def macro_mean(
         if abs(deviation) <= _NOISE * abs(value):
             deviation = 0.0
         by_group.setdefault(name, {}).setdefault(stratum, []).append(weights[stratum] * deviation)
-    found = _crossed(by_group) if any(len(each) > 1 for each in by_group.values()) else _within(by_group)
+    found = (
+        _variance_across_strata(by_group)
+        if any(len(each) > 1 for each in by_group.values())
+        else _variance_within_strata(by_group)
+    )
     if found is None:
         return Summary(len(values), mean)
     variance, freedom = found
@@ -412,7 +416,7 @@ _Deviations = Mapping[Hashable, Mapping[Hashable, Sequence[float]]]
 """Weighted deviations by group, then by stratum."""
 
 
-def _crossed(groups: _Deviations) -> tuple[float, int] | None:
+def _variance_across_strata(groups: _Deviations) -> tuple[float, int] | None:
     """The variance of a macro mean whose groups are in several strata, and its degrees of freedom."""
     count = len(groups)
     if count < 2:
@@ -421,7 +425,7 @@ def _crossed(groups: _Deviations) -> tuple[float, int] | None:
     return math.fsum(each * each for each in sums) * count / (count - 1), count - 1
 
 
-def _within(groups: _Deviations) -> tuple[float, int] | None:
+def _variance_within_strata(groups: _Deviations) -> tuple[float, int] | None:
     """The same for groups inside strata: the sum of the variances, with the degrees of freedom of Satterthwaite."""
     squares: dict[Hashable, list[float]] = {}
     for parts in groups.values():

@@ -42,17 +42,17 @@ class Links:
     def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
         """A sample, at one of its steps (a record number)."""
         if step is None:
-            return self.below_sample(ref, key, "", **query)
-        return f"{self.below_sample(ref, key, '', **{**query, 'step': str(step)})}#step-{step}"
+            return self.sample_subpage(ref, key, "", **query)
+        return f"{self.sample_subpage(ref, key, '', **{**query, 'step': str(step)})}#step-{step}"
 
-    def below_sample(self, ref: RunRef, key: str, part: str, **query: str) -> str:
+    def sample_subpage(self, ref: RunRef, key: str, part: str, **query: str) -> str:
         """A page or a file of a sample, such as `records`."""
         path = "/".join(map(_quoted, map(str, parse_key(key))))
         return self.run(ref, f"samples/{path}{f'/{part}' if part else ''}", **query)
 
     def text(self, ref: RunRef, key: str, n: int, pointer: str) -> str:
         """One long text: `pointer` is a JSON pointer into the data of record `n`; 0 for the row of the sample."""
-        return self.below_sample(ref, key, "text", record=str(n), pointer=pointer)
+        return self.sample_subpage(ref, key, "text", record=str(n), pointer=pointer)
 
     def blob(self, ref: RunRef, digest: str, name: str = "") -> str:
         """The content of a file. `name`: for saving it."""

@@ -118,7 +118,7 @@ class ViewedRun(Run):
         if self.at is not None:
             self._look()
             if self._opened is None:
-                self._opened, self._damage = self._past(self.at), DamageReport()
+                self._opened, self._damage = self._index_at(self.at), DamageReport()
             return
         if self.place.url and time.monotonic() - self._fetched > _MIRROR_SECONDS:
             find_to_read("", self.place.url)
@@ -145,7 +145,8 @@ class ViewedRun(Run):
         self._stamp = stamp
         return True
 
-    def _past(self, at: int) -> Index:
+    def _index_at(self, at: int) -> Index:
+        """The index of the run as it was when record `at` was the last one."""
         found = Index(self.place.folder, kept=False, last=at)
         if found.last_n < at:  # lost to damage, or not written yet
             with contextlib.closing(Index(self.place.folder)) as now:

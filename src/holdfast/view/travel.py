@@ -75,7 +75,7 @@ class Stop(msgspec.Struct, frozen=True):
     label: str
 
 
-def stops_of(lives: Iterable[Life], last_n: int) -> list[Stop]:
+def timeline_stops(lives: Iterable[Life], last_n: int) -> list[Stop]:
     """The beginning, the end of each process, and the last record."""
     every = list(lives)
     found = [Stop(each.n, "start") for each in every[:1]]

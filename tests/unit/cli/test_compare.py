@@ -19,7 +19,7 @@ from holdfast.records.samples import Answer, Sample
 from holdfast.report import comparison_sentences, name_parameters
 from holdfast.report.tables import score_sentences
 from holdfast.runs import GateOptions, Run, find_run, open_run
-from holdfast.runs.compare.comparability import unlike, without_data
+from holdfast.runs.compare.comparability import incomparable_reasons, without_data
 from holdfast.runs.execution.answer_selection import AnswerSelection
 from holdfast.runs.scoring import ScoreRequest, given_to_score, score
 from holdfast.score import scorer
@@ -53,7 +53,7 @@ def quiz(name: str = "quiz", data: list[dict[str, Any]] | None = None, **fields:
 
 def reasons(store: Path, first: str, second: str) -> list[str]:
     with Run.find(str(store), first) as one, Run.find(str(store), second) as two:
-        return unlike(one, two)
+        return incomparable_reasons(one, two)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -172,6 +172,11 @@ def test_a_task_that_is_not_scored_yet_does_not_pass_beside_one_that_is(
 def test_what_is_no_finite_number_is_no_bound(options: GateOptions) -> None:
     with pytest.raises(UsageError, match="a finite number"):
         options.bar()
+
+
+def test_a_margin_never_lowers_the_number_that_a_mean_must_reach() -> None:
+    with pytest.raises(UsageError, match="--margin is for --baseline"):
+        GateOptions(at_least=0.8, margin=0.05).bar()
 
 
 def test_where_nothing_varies_no_confidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,5 +65,5 @@ def test_ten_functions_lead_from_the_scheduler_to_the_provider(tmp_path: Path, m
     monkeypatch.setattr(MockProvider, "generate", look)
     asyncio.run(hello(tmp_path, 1))
     callers = seen[0][: seen[0].index("Engine._work") + 1]
-    assert callers[0] == "ask"
+    assert callers[0] == "generate_with_retries"
     assert 1 + len(callers) <= 10, callers

@@ -55,7 +55,7 @@ class Watched:
             "epoch": 1,
             "acknowledged": lambda: 7,
             "tell": lambda event, message, **facts: self.tell(event, message),
-            "obey": nothing,
+            "execute_requests": nothing,
             **orders,
         }
         self.watch = Watchdog(cast(Engine, self.engine), WatchdogOptions(**given))
@@ -174,7 +174,7 @@ def test_a_wish_that_fails_unforeseen_does_not_stop_the_heartbeat(tmp_path: Path
     async def story(stage: Watched) -> None:
         await stage.beats(3)
 
-    assert watched(tmp_path, story, obey=fail).lease().beat >= 4
+    assert watched(tmp_path, story, execute_requests=fail).lease().beat >= 4
 
 
 def test_a_log_that_fails_does_not_stop_the_heartbeat(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal import seal, verify
 from holdfast.journal.disk import OsDisk
 from holdfast.journal.mirror.pieces import FolderSource, MirrorSource, Source, parse_piece
-from holdfast.journal.mirror.restore import lacks, restore, uid_of
+from holdfast.journal.mirror.restore import mirror_has_more, restore, uid_of
 from holdfast.journal.opening import open_to_write
 from holdfast.records import line_of, seed_of
 from tests.journals import (
@@ -98,7 +98,7 @@ def test_what_a_folder_lacks_is_known_from_names_and_sizes(run: Path, tmp_path: 
         return "do"
 
     def is_lacking() -> bool:
-        return lacks(str(new), MirrorSource(Broken(objects, refuse)))
+        return mirror_has_more(str(new), MirrorSource(Broken(objects, refuse)))
 
     assert is_lacking()
     restore(str(new), [MirrorSource(objects)], pytest.fail)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal import OS_DISK, open_content, scan, share_frames
+from holdfast.journal import OS_DISK, cache_frames, open_content, scan
 from holdfast.journal.frames import pack, unpack
 
 LINES = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, os.urandom(40).hex().encode()) for n in range(20_000))
@@ -38,7 +38,7 @@ def read(path: str, offset: int, end: int) -> bytes:
 
 
 def test_a_frame_is_unpacked_once_for_all_openings(path: str, unpacked: list[int]) -> None:
-    with share_frames():
+    with cache_frames():
         found = [read(path, 1000, 2000) for _ in range(5)]
     assert found == [LINES[1000:2000]] * 5
     assert len(unpacked) == 1
@@ -47,7 +47,7 @@ def test_a_frame_is_unpacked_once_for_all_openings(path: str, unpacked: list[int
 
 
 def test_memory_is_bounded(path: str, unpacked: list[int]) -> None:
-    with share_frames(bytes_max=200_000):
+    with cache_frames(bytes_max=200_000):
         assert read(path, 0, len(LINES)) == LINES
         count = len(unpacked)
         shared = scan._shared  # noqa: SLF001
@@ -59,7 +59,7 @@ def test_memory_is_bounded(path: str, unpacked: list[int]) -> None:
 
 
 def test_a_file_that_was_replaced_is_read_again(path: str) -> None:
-    with share_frames():
+    with cache_frames():
         assert read(path, 0, 100) == LINES[:100]
         other = LINES[::-1].replace(b"\n", b"") + b"\n"
         Path(f"{path}.new").write_bytes(b"".join(pack([other])))

@@ -98,14 +98,14 @@ def test_a_plenty_of_one_thing_makes_no_other_less_scarce() -> None:
     plenty, scarce = Quota(90, 1.0, 100, "output-tokens"), Quota(10, 30.0, 100, "input-tokens")
     for told in ([plenty, scarce], [scarce, plenty]):
         paced = pace()
-        paced.heard(0.0, told)
+        paced.update_quotas(0.0, told)
         paced.sent(0.0, 2.0)
         assert paced.wait(0.0) == pytest.approx(5.9), told
 
 
 def test_a_small_quota_of_one_thing_is_not_little_of_another() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(1_000_000, 1.0, 1_000_000, "input-tokens"), Quota(900, 6.0, 1000, "output-tokens")])
+    paced.update_quotas(0.0, [Quota(1_000_000, 1.0, 1_000_000, "input-tokens"), Quota(900, 6.0, 1000, "output-tokens")])
     paced.sent(0.0, 500.0)
     assert paced.wait(0.0) == 0.0
 
@@ -114,39 +114,39 @@ def test_what_goes_in_takes_nothing_of_what_may_come_out() -> None:
     paced = pace(tokens_per_minute=1e9)
     for _ in range(200):
         paced.used(5000, 100, 5100.0)
-    paced.heard(0.0, [Quota(30_000, 30.0, 80_000, "output-tokens")])
+    paced.update_quotas(0.0, [Quota(30_000, 30.0, 80_000, "output-tokens")])
     paced.sent(0.0, 5100.0)
     assert paced.wait(0.0) == pytest.approx(0.0, abs=0.01)
 
 
 def test_while_more_than_half_is_left_headers_change_nothing() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(60, 30.0, 100)])
+    paced.update_quotas(0.0, [Quota(60, 30.0, 100)])
     assert [paced.wait(0.0), paced.sent(0.0), paced.wait(0.0)] == [0.0, False, 0.0]
 
 
 def test_what_little_is_left_is_spread_until_there_is_more() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(10, 30.0, 100)])
+    paced.update_quotas(0.0, [Quota(10, 30.0, 100)])
     paced.sent(0.0)
     assert paced.wait(0.0) == pytest.approx(2.9)
 
 
 def test_nothing_left_is_waited_for() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(0, 30.0, 100)])
+    paced.update_quotas(0.0, [Quota(0, 30.0, 100)])
     assert paced.wait(0.0) == 30.0
 
 
 def test_nothing_left_until_a_moment_that_is_past_is_not_waited_for() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(0, 0.0, 100)])
+    paced.update_quotas(0.0, [Quota(0, 0.0, 100)])
     assert paced.wait(0.0) == 0.0
 
 
 def test_tokens_that_are_left_hold_the_line_too() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(0, 12.0, 1000, "tokens")])
+    paced.update_quotas(0.0, [Quota(0, 12.0, 1000, "tokens")])
     assert paced.wait(0.0) == 12.0
 
 
@@ -164,7 +164,7 @@ def test_a_bucket_that_fills_steadily_is_used_as_fast_as_it_fills_and_never_refu
         paced.sent(now)
         taken.append(now)
         now += 0.01
-        paced.heard(now, [Quota(int(level), (100 - level) / 10, 100)])
+        paced.update_quotas(now, [Quota(int(level), (100 - level) / 10, 100)])
         paced.answered(now, now - 0.01)
     assert len([moment for moment in taken if 30 <= moment < 60]) == pytest.approx(300, rel=0.1)
 

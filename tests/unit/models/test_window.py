@@ -59,7 +59,7 @@ def test_a_fixed_window_is_the_ceiling_whatever_happens() -> None:
     window = Window(50, adaptive=False)
     window.refused(1.0, 0.5, 50)
     window.answered(2.0, 0.5)
-    assert (window.size, window.unheard_seconds(3.0)) == (50, math.inf)
+    assert (window.size, window.seconds_until_growth(3.0)) == (50, math.inf)
 
 
 def test_refusals_of_one_round_trip_halve_once() -> None:
@@ -107,7 +107,7 @@ def test_it_is_never_less_than_one_nor_more_than_the_ceiling(
             window.refused(now, now - ago, number)
             assert window.size <= before
         elif what == "full":
-            assert window.unheard_seconds(now) >= 0
+            assert window.seconds_until_growth(now) >= 0
         else:
             ceiling = number
             window.change(ceiling, adaptive=True)

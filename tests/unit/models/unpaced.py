@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast import models
 from holdfast.models import ModelError, Provider, Request, Retries
-from holdfast.models.pacing.retries import Again
+from holdfast.models.pacing.retries import RetryDecision
 from holdfast.records import Answer
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -25,8 +25,8 @@ class Unpaced:
 
     def answered(self, answer: Answer) -> None: ...
 
-    async def failed(self, error: ModelError) -> Again:
-        return Again()
+    async def failed(self, error: ModelError) -> RetryDecision:
+        return RetryDecision()
 
     def dropped(self) -> None: ...
 
@@ -34,4 +34,4 @@ class Unpaced:
 async def ask(
     provider: Provider, request: Request, retries: Retries, sleep: Sleep = asyncio.sleep
 ) -> tuple[Answer, int]:
-    return await models.ask(provider, request, retries, Unpaced(sleep))
+    return await models.generate_with_retries(provider, request, retries, Unpaced(sleep))

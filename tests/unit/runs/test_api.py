@@ -140,3 +140,32 @@ def test_tasks_may_be_passed_by_their_keyword_and_chosen_by_name(tmp_path: Path)
 def test_a_call_without_anything_to_run_is_refused() -> None:
     with pytest.raises(SpecError, match="nothing to run"):
         holdfast.run(models=["mock"])
+
+
+def test_one_name_is_as_good_as_a_list_of_one(tmp_path: Path) -> None:
+    with holdfast.run(task(), models=["mock/m"], store=str(tmp_path), quiet=True) as run:
+        assert [line.row for line in run.samples(tasks="sums", columns="target")] == [
+            {"target": "2+2"},
+            {"target": "7"},
+        ]
+        run.export(tmp_path / "one.csv", tasks="sums", columns="target")
+        assert (tmp_path / "one.csv").read_text().splitlines()[0].endswith(",row.target")
+        with pytest.raises(UsageError, match="wrong"):
+            run.samples(wrong="yes")  # type: ignore[arg-type]  # as a user may write it
+
+
+def test_a_run_is_named_by_a_text_or_a_path_and_a_list_of_runs_is_refused(tmp_path: Path) -> None:
+    with holdfast.run(task(), models=["mock/m"], store=str(tmp_path), id="mine", quiet=True):
+        pass
+    with holdfast.open_run(tmp_path / "default" / "mine") as opened:
+        assert opened.run_id == "mine"
+    with pytest.raises(UsageError, match="found list"):
+        holdfast.compare(["mine", "mine"], store=str(tmp_path))  # type: ignore[arg-type]  # as a user may write it
+
+
+def test_a_profile_prints_as_the_command_does(tmp_path: Path) -> None:
+    with holdfast.run(task(), models=["mock/m"], store=str(tmp_path), id="mine", quiet=True) as run:
+        lines = str(run.profile()).splitlines()
+    assert lines[0].startswith("default/mine  completed, worked for ")
+    assert lines[1].split()[:4] == ["model", "phase", "n", "p50"]
+    assert "m: 2 requests, 0 retries" in "\n".join(lines)

@@ -34,7 +34,7 @@ class Shards:
             self.looks += 1
             if search.note(shard, self.states[shard]):
                 return shard
-            if search.wants_marks:
+            if search.should_list_marks:
                 self.listings += 1
                 marked = self.marks.read(1, 0)
                 search.learn(marked.begun, marked.complete)

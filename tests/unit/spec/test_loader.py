@@ -295,3 +295,19 @@ def test_a_value_in_the_wrong_place_or_form_is_shown_the_right_one(
     raw = {"models": [{"name": "m", "provider": "mock", **model}], "tasks": [{"name": "t", **task}]}
     with pytest.raises(SpecError, match=re.escape(advice)):
         build_spec(raw, "eval.yaml")
+
+
+@pytest.mark.parametrize(
+    ("raw", "advice"),
+    [
+        ({"prompts": ["{q}"]}, "unknown field 'prompts'; write tasks: [{prompt: …}]"),
+        ({"providers": ["openai:gpt-x"]}, "unknown field 'providers'; write models: [{name: …, provider: …}]"),
+        ({"models": []}, "models: the list is empty; give at least one, such as models: [openai/gpt-x]"),
+        ({"tasks": []}, "tasks: the list is empty; give at least one, such as tasks: [gsm8k]"),
+    ],
+    ids=str,
+)
+def test_fields_of_other_tools_and_empty_lists_are_shown_what_belongs_there(raw: dict[str, Any], advice: str) -> None:
+    whole = {"models": [{"name": "m", "provider": "mock"}], "tasks": [{"name": "t"}], **raw}
+    with pytest.raises(SpecError, match=re.escape(advice)):
+        build_spec(whole, "eval.yaml")

@@ -141,7 +141,7 @@ def remove_runs(names: list[str], rule: RetentionRule, store: str | None, remova
     if removal.yes and not is_url(where):
         finish_removals(where)
     kept = _remove_all(doomed) if removal.yes else {}
-    _print_doomed(doomed, kept, removal.yes, as_json)
+    _print_selected(doomed, kept, removal.yes, as_json)
     if removal.yes:
         count, size = remove_stale_entries()
         if count and not as_json:
@@ -177,7 +177,7 @@ def _remove_all(doomed: list[RemovalCandidate]) -> Kept:
     return kept
 
 
-def _print_doomed(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json: bool) -> None:
+def _print_selected(doomed: list[RemovalCandidate], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             [

@@ -48,6 +48,7 @@ from holdfast.report import (
     marked_lines,
     phase_table,
     profile_lines,
+    profile_title,
     retry_lines,
     shortened,
     status_text,
@@ -154,8 +155,7 @@ def print_profile(name: str, store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(profile)
         return
-    worked = f"worked for {duration(profile.worked_seconds)}"
-    print_sentence(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_sentence(profile_title(profile), "bold")
     print_table(phase_table(profile))
     for line in profile_lines(profile):
         print_sentence(line)

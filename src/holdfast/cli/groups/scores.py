@@ -125,7 +125,7 @@ def gate(
     baseline: Annotated[
         str | None, typer.Option(metavar="RUN", help="The run to compare with.", autocompletion=complete_run)
     ] = None,
-    margin: Annotated[float | None, typer.Option(help="How much worse than the baseline may pass: 0.02.")] = None,
+    margin: Annotated[float | None, typer.Option(help="With --baseline: how much worse may pass: 0.02.")] = None,
     at_least: Annotated[float | None, typer.Option(help="Instead of a baseline: the mean that is required.")] = None,
     confidence: Annotated[float, typer.Option(help="The confidence level of the interval.")] = 0.95,
     if_unsure: Annotated[str, typer.Option(help="The verdict if there is not enough data: fail or pass.")] = "fail",

@@ -147,7 +147,7 @@ class MirrorSource:
         """The names of all objects."""
         return [each.name for each in self._listed]
 
-    def strangers(self) -> list[str]:
+    def foreign_objects(self) -> list[str]:
         """The names of objects that Holdfast did not write."""
         own = ("lease/", f"{GRANTS}/", f"{SHARDS}/")  # shards are runs
         others = (name for name in self.names() if not is_original(name) and not name.startswith(own))

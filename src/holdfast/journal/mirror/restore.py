@@ -88,7 +88,7 @@ def uid_of(source: Source) -> str:
     return _uid_of(source, _Heads())
 
 
-def lacks(run: str, source: Source) -> bool:
+def mirror_has_more(run: str, source: Source) -> bool:
     """Whether a source has more of the journal than the folder, by names and sizes only: no piece of it is read."""
     here = FolderSource(run)
     for segment in choose([here, source]).segments:

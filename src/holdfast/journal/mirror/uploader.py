@@ -141,7 +141,7 @@ class MirrorUploader:
         self._heartbeat.stop()
         return done
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Make `close` return at once."""
         self._hurried = True
         self._ended.set()

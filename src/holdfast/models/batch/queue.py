@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import JournalError, describe_error
 from holdfast.models.batch.jobs import NEVER_SENT, BatchSetup, JobRunner, ServerJob, parse_outcome
-from holdfast.models.call import InJob, wait_to_send
+from holdfast.models.call import HeldInJob, wait_to_send
 from holdfast.models.provider import AskFailedError, ModelError, Request
 from holdfast.records import Answer, BatchJob, Failure, StepId, draft
 
@@ -118,7 +118,7 @@ class Batches:
             if job is None and self._desk.batch is None:
                 answer, more = await single()
                 return answer, tries + more, ""
-            with InJob():
+            with HeldInJob():
                 if job is None:
                     job = await self._join(step, request)
                 if not job.ended:

@@ -132,9 +132,9 @@ class BatchTransport:
         except TimeoutError:
             self._endpoint.fail("timeout", "the batch API did not respond in time")
         except aiohttp.ClientHttpProxyError as error:
-            self._endpoint.lose(ProxyError(f"the proxy refuses to connect: HTTP {error.status}", error.status))
+            self._endpoint.raise_lost(ProxyError(f"the proxy refuses to connect: HTTP {error.status}", error.status))
         except (aiohttp.ClientError, OSError) as error:
-            self._endpoint.lose(error)
+            self._endpoint.raise_lost(error)
 
     async def _success(self, response: aiohttp.ClientResponse) -> bytes:
         body = await response.content.read(_REPLY_BYTES_MAX)

@@ -99,7 +99,7 @@ class Endpoint:
             silent = "no more data for" if streams else "no response within"
             self.fail("timeout", f"{silent} {self._connection.timeout_seconds:g} s")
         except (BadResponseError, OSError) as error:
-            self.lose(error)
+            self.raise_lost(error)
         self._connection.listen(response.status, response.headers)
         if not 200 <= response.status < 300:
             self.refuse(response)
@@ -118,7 +118,7 @@ class Endpoint:
         except TimeoutError:
             self.fail("connection", f"no response within {seconds:g} s")
         except (BadResponseError, OSError) as error:
-            self.lose(error)
+            self.raise_lost(error)
         finally:
             await wire.close()
         if response.status in (401, 403, 407) or response.status // 100 in (1, 3, 5):
@@ -165,7 +165,7 @@ class Endpoint:
         except (TypeError, ValueError, RecursionError) as error:
             self.fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
 
-    def lose(self, error: Exception) -> NoReturn:
+    def raise_lost(self, error: Exception) -> NoReturn:
         """Raise the ModelError that a connection without a response means."""
         if isinstance(error, BadResponseError):
             self.fail("malformed", str(error))

@@ -154,7 +154,7 @@ class Pace:
         # A probe may be sent although older requests still hang.
         if self.in_flight < self.window.size or self.breaker.is_open:
             return 0.0
-        seconds = self.window.unheard_seconds(now)
+        seconds = self.window.seconds_until_growth(now)
         return seconds if seconds > 0 or self.in_flight < self.window.size else UNHEARD_SECONDS
 
     def held_seconds(self, now: float) -> float:
@@ -212,11 +212,11 @@ class Pace:
             return self.breaker.failed(now, str(error), request, is_unheard=is_unheard, was_probe=was_probe)
         return self._close_breaker(sent_at)
 
-    def heard(self, now: float, quotas: Sequence[Quota]) -> None:
+    def update_quotas(self, now: float, quotas: Sequence[Quota]) -> None:
         """Apply the quotas from the headers of a response."""
         for quota in quotas:
             meter = self._reported.setdefault(quota.of, _Meter())
-            meter.heard(now, quota, max(1.0, self._amount(quota.of, self._output_tokens)))
+            meter.update(now, quota, max(1.0, self._amount(quota.of, self._output_tokens)))
         self._collect_meters()
 
     def _amount(self, of: str, tokens: float) -> float:
@@ -241,7 +241,7 @@ class Pace:
         self._not_before = max(self._not_before, until)
 
     def _close_breaker(self, sent_at: float) -> bool:
-        if not self.breaker.heard(sent_at):
+        if not self.breaker.record_response(sent_at):
             return False
         self.window.restart()
         self._strikes = 0
@@ -276,7 +276,7 @@ class _Meter:
     def correct(self, amount: float) -> None:
         self.next_at += amount * self._own
 
-    def heard(self, now: float, quota: Quota, each: float) -> None:
+    def update(self, now: float, quota: Quota, each: float) -> None:
         """Apply a quota. While more than half of it is left nothing changes, so that a short run is not delayed. Below
         that, the rest is spread over the time until the reset: a token bucket is then used as fast as it refills.
         """

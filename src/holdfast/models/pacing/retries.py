@@ -1,9 +1,9 @@
-"""The one retry layer: `ask` is the only loop that sends a request again. Providers never retry by themselves, so the
-recorded number of tries is the number of requests that were sent.
+"""The one retry layer: `generate_with_retries` is the only loop that sends a request again. Providers never retry by
+themselves, so the recorded number of tries is the number of requests that were sent.
 
 Where a retry is decided: whether an error is retryable at all is in the table `POLICIES` (`holdfast.models.provider`);
-how many retries there are is `request_retries` of the model; whether a try counts, and who waits, is the `Again` that
-`Admission.failed` returns. In a run the admission is `PacedRequest` in `holdfast.engine.client`.
+how many retries there are is `request_retries` of the model; whether a try counts, and who waits, is the
+`RetryDecision` that `Admission.failed` returns. In a run the admission is `PacedRequest` in `holdfast.engine.client`.
 
 The admission does all the waiting: for its turn, and for the pause before a retry. Pauses grow exponentially with full
 jitter, so that requests that failed together do not come back together. Cancellation passes straight through.
@@ -46,7 +46,7 @@ class Retries(msgspec.Struct, frozen=True):
     """Called with the error before each retry."""
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryDecision(msgspec.Struct, frozen=True):
     """How a failed try is retried."""
 
     counts: bool = True
@@ -63,14 +63,16 @@ class Admission(Protocol):
 
     def answered(self, answer: Answer) -> None: ...
 
-    async def failed(self, error: ModelError) -> Again:
+    async def failed(self, error: ModelError) -> RetryDecision:
         """How to retry. Raises if the request must not be retried; may never return if its result is not needed."""
 
     def dropped(self) -> None:
         """The try ended without a result: a cancellation, or a bug in a provider."""
 
 
-async def ask(provider: Provider, request: Request, retries: Retries, gate: Admission) -> tuple[Answer, int]:
+async def generate_with_retries(
+    provider: Provider, request: Request, retries: Retries, gate: Admission
+) -> tuple[Answer, int]:
     """The answer and the number of tries. Raises the last ModelError, with its `tries`, when no retry is left."""
     tries, used, wait = 1, 0, 0.0
     while True:
@@ -178,7 +180,7 @@ class Breaker:
         """The probe ended without a result: another may be sent."""
         self._is_probing = False
 
-    def heard(self, sent_at: float) -> bool:
+    def record_response(self, sent_at: float) -> bool:
         """Record any response to a request that was sent at `sent_at`. True if that closed the breaker."""
         if self.is_open and sent_at < self._since:
             return False

@@ -40,7 +40,7 @@ class Stopwatch:
         """For how long it has been stopped in total."""
         return self._held + (self._clock() - self._since if self._is_stopped else 0.0)
 
-    def obey(self, limit: asyncio.Timeout | None) -> None:
+    def set_limit(self, limit: asyncio.Timeout | None) -> None:
         """Set the time limit that is extended while the clock is stopped; None: there is none any more."""
         self._limit = limit
 

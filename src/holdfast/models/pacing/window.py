@@ -98,7 +98,7 @@ class Window:
         self._patience = min(2 * max(self._patience, 1), _ROUNDS_MAX) if alike else 0
         self._cut_at, self._cut_from, self._refusals = now, size, 0
 
-    def unheard_seconds(self, now: float) -> float:
+    def seconds_until_growth(self, now: float) -> float:
         """The window is full and a request waits: seconds until it grows without any answer. 0: it has just grown;
         infinite: only an answer frees a slot.
         """

@@ -90,7 +90,8 @@ class _Entrant(msgspec.Struct, frozen=True):
     measures: dict[str, Measure]
     """The headline score, by task."""
 
-    def lacks(self, tasks: Sequence[str]) -> tuple[str, ...]:
+    def tasks_without(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        """The tasks that it has not completed."""
         return tuple(task for task in tasks if task not in self.measures or not self.sides[task].has_ended)
 
 
@@ -112,7 +113,7 @@ def suite_of(
     common = {each.task: _common_keys(each.task, entrants) for each in used}
     scale = BOOL if all(each.scale.is_bool for each in used) else UNIT
     summaries = [_mean(each, common, scale) if used else Summary(0) for each in entrants]
-    whole = [at for at, each in enumerate(entrants) if used and not each.lacks(list(headlines))]
+    whole = [at for at, each in enumerate(entrants) if used and not each.tasks_without(list(headlines))]
     tests = {
         (one, other): _test(entrants[whole[other]], entrants[whole[one]], common)
         for one in range(len(whole))
@@ -127,7 +128,7 @@ def suite_of(
             ", ".join(each.runs),
             _scores(each, headlines),
             summaries[at],
-            each.lacks(list(headlines)),
+            each.tasks_without(list(headlines)),
         )
         for at, each in enumerate(entrants)
     ]
@@ -175,7 +176,7 @@ def _scores(entrant: _Entrant, headlines: Mapping[str, Board]) -> dict[str, floa
 
 
 def _task(board: Board, entrants: Sequence[_Entrant]) -> SuiteTask:
-    lacking = [each for each in entrants if each.lacks([board.task])]
+    lacking = [each for each in entrants if each.tasks_without([board.task])]
     why = ""
     if lacking:
         names, have = ", ".join(dict.fromkeys(each.model for each in lacking)), "has" if len(lacking) == 1 else "have"

@@ -56,7 +56,9 @@ def evaluations_of(runs: Sequence[Run], evaluation: str) -> dict[str, str]:
     return {name: run.evaluation_id(evaluation) for name, run in zip(_names_of(runs), runs, strict=True)}
 
 
-def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
+def incomparable_reasons(
+    first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None
+) -> list[str]:
     """Why two runs are not comparable, one sentence per reason; empty if they are.
 
     Reasons are rows that differ, and scorers that differ under the same name (only `scorers`, if given).

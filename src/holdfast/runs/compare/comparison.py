@@ -25,11 +25,11 @@ from holdfast.runs.compare.comparability import (
     all_sides,
     changed_benchmarks,
     evaluations_of,
+    incomparable_reasons,
     of_several,
     partially_scored,
     require_comparable,
     unfinished,
-    unlike,
     without_data,
     without_groups,
 )
@@ -73,7 +73,7 @@ def comparison_of(
     pairs = [pairs_between(first, other) for other in others] or [pairs_within(first)]
     every = [each for pair in itertools.chain.from_iterable(pairs) for each in compare_sides(*pair, observe=observe)]
     found = [each for each in every if scorer in (None, each.scorer) or each.scorer.startswith(f"{scorer} ")]
-    reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
+    reasons = [why for other in runs[1:] for why in incomparable_reasons(runs[0], other, evaluation)]
     doubts = [
         *unfinished(runs),
         *changed_benchmarks(runs),

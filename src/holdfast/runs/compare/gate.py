@@ -28,10 +28,10 @@ from holdfast.runs.compare.comparability import (
     all_sides,
     changed_benchmarks,
     evaluations_of,
+    incomparable_reasons,
     of_several,
     partially_scored,
     require_comparable,
-    unlike,
     without_data,
     without_groups,
 )
@@ -65,6 +65,8 @@ class GateOptions(msgspec.Struct, frozen=True):
             raise UsageError(
                 "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"
             )
+        if self.at_least is not None and self.margin is not None:
+            raise UsageError("--margin is for --baseline; with --at-least, give the number that the mean must reach")
         for option, number in (("--margin", self.margin), ("--at-least", self.at_least)):
             if number is not None and not math.isfinite(number):
                 raise UsageError(f"{option} {number}: must be a finite number, for example 0.02")
@@ -215,7 +217,7 @@ def _by_baseline(
         for name, measure in _baseline_measures(baseline, first, scorer).items()
         if _is_judgeable(measure)
     ]
-    reasons = unlike(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
+    reasons = incomparable_reasons(run, baseline, options.evaluation, [name for _, _, name, _, _ in measures])
     if reasons:
         raise UsageError("; ".join(reasons))
     for first, _, _, own, measure in measures:

@@ -20,11 +20,11 @@ from holdfast.runs.compare.comparability import (
     all_sides,
     changed_benchmarks,
     evaluations_of,
+    incomparable_reasons,
     of_several,
     partially_scored,
     require_comparable,
     unfinished,
-    unlike,
     without_data,
     without_groups,
 )
@@ -41,7 +41,7 @@ def leaderboard_of(
     require_comparable(runs)
     sides = all_sides(runs, evaluation)
     costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
-    reasons = [why for other in runs[1:] for why in unlike(runs[0], other, evaluation)]
+    reasons = [why for other in runs[1:] for why in incomparable_reasons(runs[0], other, evaluation)]
     doubts = [
         *unfinished(runs),
         *changed_benchmarks(runs),

@@ -23,7 +23,7 @@ from holdfast.plan import (
     planned_lines,
     scoring_roles,
 )
-from holdfast.records import Cell, Change, without_shapes
+from holdfast.records import Cell, Change, redact_credential_shapes
 from holdfast.runs.execution.preparation import Given, Prepared, prefix_errors
 from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunLocation
@@ -231,7 +231,9 @@ class DriftCheck:
         if not changes:
             return
         fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
-        rows = without_shapes("; ".join([*fields, *reasons]))  # earlier versions stored API keys written in specs
+        rows = redact_credential_shapes(
+            "; ".join([*fields, *reasons])
+        )  # earlier versions stored API keys written in specs
         raise DriftError(
             f"{self._place.run_id} cannot be resumed: it would mix two experiments ({rows}); give the stored values, "
             f"or start a run that reuses what is unchanged: {self._place.fork_command()}",

@@ -238,7 +238,7 @@ async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
         lock_inode=session.writer.lock_inode,
         disk_wait=lambda: session.writer.disk_wait,
         tell=session.logbook.tell,
-        obey=lambda: _execute_requests(session, engine, fold),
+        execute_requests=lambda: _execute_requests(session, engine, fold),
     )
     watch = Watchdog(engine, orders)
     watch.start()

@@ -466,7 +466,7 @@ class _Worker:
                 if self._search.note(shard, found) and is_wanted:
                     await asyncio.to_thread(self._marks.add_begun, shard)
                     return shard
-                if self._search.wants_marks:
+                if self._search.should_list_marks:
                     marked = await asyncio.to_thread(self._marks.read, *self._stage)
                     self._search.learn(marked.begun, marked.complete)
             if self._search.is_over or only_crashed:

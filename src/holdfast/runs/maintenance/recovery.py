@@ -163,7 +163,7 @@ def recover(where: str, options: RecoveryOptions | None = None, moved: TransferP
         found, place = _find_sources(where, options.output, warnings.append)
         note = read_note(place, found[0].place, events=options.events)
         if note is not None and not options.events and is_recovered(place, note):
-            return _restate(place, note, cleaned=False)
+            return _recovered_before(place, note, cleaned=False)
         if note is not None and options.events:
             options = msgspec.structs.replace(options, overwrite=True)  # the first call made this run
         parts = _find_shards(found)
@@ -228,7 +228,8 @@ def _recover_part(
     recovery.run()
     for mirror in mirrors:
         warnings += (
-            f"{mirror.place}: {name} does not belong to this run and was left alone" for name in mirror.strangers()
+            f"{mirror.place}: {name} does not belong to this run and was left alone"
+            for name in mirror.foreign_objects()
         )
     return recovery
 
@@ -244,10 +245,11 @@ def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | No
     if note is None or not is_recovered(place, note):
         return None
     remove_hidden(above)  # a kill may have left the source folder half removed
-    return _restate(place, note, cleaned=options.cleanup)
+    return _recovered_before(place, note, cleaned=options.cleanup)
 
 
-def _restate(place: RunLocation, note: RecoveryNote, *, cleaned: bool) -> Recovered:
+def _recovered_before(place: RunLocation, note: RecoveryNote, *, cleaned: bool) -> Recovered:
+    """The result of an earlier recovery of the same run, which was complete."""
     counts = _Counts.of(read_fold(place)).with_shards(_Counts.of(read_fold(each)) for each in begun_shards(place))
     return Recovered(place, *counts, note.lost, list(note.warnings), cleaned, note.lost_is_exact)
 

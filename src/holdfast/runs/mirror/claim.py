@@ -49,11 +49,11 @@ from holdfast.journal import (
     greatest_epoch,
     is_tombstone,
     journal_folder,
-    lacks,
     list_chain,
     list_leases,
     make_folders,
     make_run_folder,
+    mirror_has_more,
     newest_epoch,
     open_objects,
     read_beat,
@@ -235,7 +235,7 @@ def send_rest(mirror: Mirror | None, place: RunLocation, uid: str, end: Cursor, 
 
         def tell(event: str, text: str) -> None:
             if event == "mirror.failed":  # nothing is lost; do not wait for an object store that is down
-                uploader.hurry()
+                uploader.stop_waiting()
             else:
                 warn(text)
 
@@ -303,7 +303,7 @@ def update_from_mirror(mirror: Mirror | None, place: RunLocation, warn: Warn) ->
         return
     try:
         source = MirrorSource(objects_of(mirror.url, place))
-        if lacks(place.folder, source):
+        if mirror_has_more(place.folder, source):
             with contextlib.suppress(HeldError), _held(place.folder):
                 restore(place.folder, [source], warn, lossy=False, trusting=True)
     except StoreError as error:

@@ -331,8 +331,8 @@ class ShardGrants:
         return found
 
     def _write(self, decide: Callable[[], Allowance], *, is_open: bool, of: tuple[str, int] | None = None) -> None:
-        """Append what `decide` says, unless the last entry says so. FencedError if another worker has the shard. `of`:
-        another shard, and the epoch of its worker.
+        """Append the allowance that `decide` returns, unless it is the last entry. FencedError if another worker has
+        the shard. `of`: another shard, and the epoch of its worker.
         """
         mine, ledger = self._options, self._ledger
         shard, epoch = of or (mine.shard, mine.epoch)
@@ -412,7 +412,9 @@ def open_grants(place: RunLocation, uid: str, spec: Spec, epoch: int, is_owner: 
     whole = uid.removesuffix(f"-{shard.folder}")
     objects = _shared_objects(root, spec)
     readings = _Readings(root, whole, spec, objects, str(shard))
-    options = LedgerOptions(str(shard), epoch, is_owner, readings.spent, readings.sign, readings.begun, readings.final)
+    options = LedgerOptions(
+        str(shard), epoch, is_owner, readings.spent, readings.sign_of_life, readings.begun, readings.final
+    )
     return ShardGrants(_ledger_of(root, whole, objects), options)
 
 
@@ -442,7 +444,7 @@ class _Readings:
         self._uid = uid
         self._spec = spec
         self._objects = objects
-        self._before = {own: (False, self._read_sign(own)[1])}
+        self._before = {own: (False, self._read_sign_of_life(own)[1])}
 
     def begun(self) -> list[str]:
         found = {each.shard for each in begun_shards(self._root)}
@@ -487,10 +489,11 @@ class _Readings:
         """Where the journals of shards are read, by shard."""
         return {each.shard: each for each in fetch_shards(self._root, self._uid, self._url)}
 
-    def sign(self, shard: str) -> tuple[bool, float]:
-        return self._before.get(shard) or self._read_sign(shard)
+    def sign_of_life(self, shard: str) -> tuple[bool, float]:
+        """Whether the shard has a live worker, and when its lease was last renewed."""
+        return self._before.get(shard) or self._read_sign_of_life(shard)
 
-    def _read_sign(self, shard: str) -> tuple[bool, float]:
+    def _read_sign_of_life(self, shard: str) -> tuple[bool, float]:
         lease, is_live = self._read_lease(shard)
         return is_live, lease.at if lease is not None else 0.0
 

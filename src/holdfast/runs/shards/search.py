@@ -65,7 +65,7 @@ class ShardSearch:
         return not self._new and not self._begun
 
     @property
-    def wants_marks(self) -> bool:
+    def should_list_marks(self) -> bool:
         """Whether a listing of marks is worth its cost, after a look that was in vain."""
         is_due = self._clock() - self._learnt_at >= self._expiry_seconds
         return is_due and len(self._new) + len(self._begun) > _WATCHED_MAX

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import SpecError
-from holdfast.records import KEY_SHAPE, is_credential_name, is_unmistakable, without_shapes
+from holdfast.records import KEY_SHAPE, is_credential_name, is_unmistakable, redact_credential_shapes
 from holdfast.spec.source.text import VARIABLE
 
 _FIELD = re.compile(
@@ -147,7 +147,7 @@ class _Search:
         defaulted = VARIABLE.search(value)
         if defaulted is not None and defaulted[2] and secret in defaulted[2]:
             return value.replace(defaulted[0], f"${{{defaulted[1]}}}")
-        return without_shapes(value.replace(secret, f"${{{name}}}"))
+        return redact_credential_shapes(value.replace(secret, f"${{{name}}}"))
 
 
 def _secret_in_url(url: str) -> str:

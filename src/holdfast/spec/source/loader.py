@@ -25,7 +25,7 @@ from holdfast.spec.source.data import anchor_dataset, anchor_paths, check_datase
 from holdfast.spec.source.includes import INCLUDE, SpecFile, read_spec
 from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.source.origins import Origins
-from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values, take_whens
+from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values, pop_conditions
 from holdfast.spec.source.text import assign, split_assignment, substitute
 from holdfast.spec.source.variables import is_late
 from holdfast.spec.types import Model, Spec, Task
@@ -184,7 +184,7 @@ def _convert(
     mapping: dict[str, Any], where: str, refused: dict[str, None] | None
 ) -> tuple[Spec, list[KeptCombinations]]:
     """Validate a spec and expand its sweeps. `refused`: receives errors of unknown fields, which are then left out."""
-    whens = take_whens(mapping)
+    whens = pop_conditions(mapping)
     first = first_values(mapping)
     try:
         # Validate before sweeps are expanded, so that errors name the places that the user wrote.

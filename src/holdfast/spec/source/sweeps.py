@@ -59,7 +59,7 @@ class Whens(msgspec.Struct, frozen=True):
     models: Mapping[int, Any]
 
 
-def take_whens(mapping: dict[str, Any]) -> Whens:
+def pop_conditions(mapping: dict[str, Any]) -> Whens:
     """Remove every `when` from a spec that is not validated yet, in place: the effective spec has none."""
     found: dict[str, dict[int, Any]] = {"tasks": {}, "models": {}}
     for kind, whens in found.items():

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import SpecError
-from holdfast.records import is_credential_name, without_shapes
+from holdfast.records import is_credential_name, redact_credential_shapes
 
 TEXT_BYTES_MAX = 1 << 20
 """Longest spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong in data files."""
@@ -45,7 +45,7 @@ def parse_yaml(text: str, path: str) -> object:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         advice = "check the indentation of this line and the one above" if "block" in str(error.problem) else "fix it"
         lines = text.splitlines()
-        line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
+        line = redact_credential_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
         shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
         quoted = f": {shown!r}" if line else ""
         raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{quoted}") from None
@@ -178,7 +178,7 @@ def assign(mapping: dict[str, Any], assignment: str) -> str:
     it changed, as errors write it.
     """
     path, value = split_assignment(assignment)
-    assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"  # for errors: it may contain a key
+    assignment = f"{path}={redact_credential_shapes(assignment[len(path) + 1 :])}"  # for errors: it may contain a key
     steps = _steps(path, assignment)
     _refuse_entry(mapping, steps, path)
     here: Any = mapping
@@ -221,7 +221,7 @@ def split_assignment(assignment: str) -> tuple[str, Any]:
     """Return the path and the parsed value of a `--set`."""
     path, equals, text = assignment.partition("=")
     if not equals:
-        shown = without_shapes(assignment)
+        shown = redact_credential_shapes(assignment)
         raise SpecError(f"--set {shown}: write field=value, for example --set defaults.repeats=3")
     return path, value_of(text, f"--set {path}")
 

@@ -67,9 +67,9 @@ class BundleLinks(Links):
         return f"{self._base}{found.folder}/{part or 'index'}.html{_fragment(query) if part == SAMPLES else ''}"
 
     def sample(self, ref: RunRef, key: str, step: int | None = None, **query: str) -> str:
-        return self.below_sample(ref, key, "", step="" if step is None else str(step))
+        return self.sample_subpage(ref, key, "", step="" if step is None else str(step))
 
-    def below_sample(self, ref: RunRef, key: str, part: str, **query: str) -> str:
+    def sample_subpage(self, ref: RunRef, key: str, part: str, **query: str) -> str:
         found = self._runs.get(_now(ref))
         file = found.file(key) if found is not None else None
         if found is None or file is None or part:

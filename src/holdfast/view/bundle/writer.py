@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal import share_frames
+from holdfast.journal import cache_frames
 from holdfast.records import parse_key
 from holdfast.report import WITHHELD
 from holdfast.view.bundle.folder import BundledRun, BundleFolder, new_bundle
@@ -72,7 +72,7 @@ def write_bundle(
     listed = [each for each in sources.list() if each.summary.run_id]
     if not listed:
         raise UsageError(f"there are no runs in {', '.join(sources.names)}")
-    with new_bundle(folder) as made, share_frames():
+    with new_bundle(folder) as made, cache_frames():
         writer = _Writer(sources, made, pages, report or (lambda done, total: None), evaluation)
         runs = writer.write(listed)
         made.write_manifest(runs)

@@ -27,7 +27,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.sources import Durability, NotFoundError, RunRef, RunStatus, Sources, ViewedRun
-from holdfast.view.travel import Stop, format_cursor, parse_cursor, ref_of, stops_of, travel_form
+from holdfast.view.travel import Stop, format_cursor, parse_cursor, ref_of, timeline_stops, travel_form
 
 _SAMPLES = 50
 _SCANNED_MAX = 50_000
@@ -91,7 +91,7 @@ def load(request: PageRequest) -> LineageView:
     life = request.number("life")
     with request.sources.open(ref) as run:
         report, uid, last = run.lineage(), run.uid, run.index.last_n
-        stops = stops_of(run.index.lives, last)
+        stops = timeline_stops(run.index.lives, last)
         chosen = None if life is None else _samples(run, life, request.query.get("after", ""))
         live, durability, status = run.is_live, run.durability(), run.shown_status()
     forks, parent = _relatives(request.sources, ref, uid, report)

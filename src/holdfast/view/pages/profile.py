@@ -11,7 +11,7 @@ from holdfast.view.links import Links
 from holdfast.view.markup import Child, Markup, h, join
 from holdfast.view.page import Body, PageRequest
 from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
-from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
+from holdfast.view.travel import Stop, ref_of, timeline_stops, travel_form
 
 
 class Distribution(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ def load(request: PageRequest) -> ProfileView:
     ref = ref_of(request)
     with request.sources.open(ref) as run:
         report = _report(run)
-        stops = stops_of(run.index.lives, run.index.last_n)
+        stops = timeline_stops(run.index.lives, run.index.last_n)
         latency = distributions(run.index.profile)
         return ProfileView(ref, report, latency, stops, run.durability(), run.is_live, run.shown_status())
 

@@ -41,7 +41,7 @@ from holdfast.view.pages.evaluations import evaluation_choice, evaluation_labels
 from holdfast.view.pages.profile import Distribution, distributions, latency_figure
 from holdfast.view.pages.runs import cost_text, progress_bar
 from holdfast.view.sources import Durability, RunRef, RunStatus, ViewedRun
-from holdfast.view.travel import Stop, ref_of, stops_of, travel_form
+from holdfast.view.travel import Stop, ref_of, timeline_stops, travel_form
 
 _ADVICE = "to see whether"
 """The sentence that names the command `compare`: here it is a link."""
@@ -95,7 +95,7 @@ def load(request: PageRequest) -> RunView:
             distributions(run.index.profile),
             lineage.processes,
             lineage.resumes,
-            stops_of(run.index.lives, run.index.last_n),
+            timeline_stops(run.index.lives, run.index.last_n),
             list(_commands_of(run, summary)),
         )
 

@@ -372,7 +372,7 @@ class _Search:
 
     def _matches(self, value: Condition) -> list[Place]:
         """The first matches in plan order, one more than are sorted."""
-        source, o, scale, conditions = self._drive()
+        source, o, scale, conditions = self._plan_order_start()
         ranges = self._found.ranges
         if ranges is not None:
             conditions.append(_within(ranges, o, scale))
@@ -381,7 +381,7 @@ class _Search:
         return self._database.execute(query, (*value.values, *where.values)).fetchall()
 
     def _planned(self, start: Place | None, is_down: bool, size: int) -> Iterator[Sequence[Place]]:
-        source, o, scale, conditions = self._drive()
+        source, o, scale, conditions = self._plan_order_start()
         where = _all(conditions)
         ranges = [(0, 1 << 50)] if self._found.ranges is None else self._found.ranges
         direction = "DESC" if is_down else "ASC"
@@ -426,7 +426,7 @@ class _Search:
     def _batch(self) -> int:
         return _BATCH if self._tests else min(max(self._query.limit, 1), LIMIT_MAX) + 1
 
-    def _drive(self) -> tuple[str, str, int, list[Condition]]:
+    def _plan_order_start(self) -> tuple[str, str, int, list[Condition]]:
         """Where a query in plan order begins: a source, its ordinal and scale, and all conditions but ranges."""
         own = [*self._found.own, self._sorted_only]
         if self._found.sets:
@@ -475,7 +475,7 @@ class _Search:
             places, _ = self._take(self._planned(None, is_down=False, size=_BATCH), LOOKED_MAX)
             return len(places), True
         wanted, found = self._query.filter, self._found
-        source, o, scale, conditions = self._drive()
+        source, o, scale, conditions = self._plan_order_start()
         only_status = self._sorted_only.sql == "1" and wanted == SampleFilter(
             status=wanted.status, task=wanted.task, model=wanted.model, scorer=wanted.scorer
         )

@@ -110,7 +110,7 @@ class SampleTable:
         if self.is_busy or time.monotonic() - self._failed_at < _RETRY_SECONDS:
             return
         with contextlib.closing(self.file.connect()) as connection:
-            basis = (self._knowledge(run)[1], run.index.cursor, *self._wishes(connection))
+            basis = (self._anomalies_and_digest(run)[1], run.index.cursor, *self._wishes(connection))
             todo = [] if basis == self._complete else self._todo(connection, run)
             is_small = sum(page.end - page.first for page, _ in todo) <= SMALL
             is_empty = connection.execute("SELECT 1 FROM pages LIMIT 1").fetchone() is None
@@ -175,7 +175,7 @@ class SampleTable:
         return [name for (name,) in connection.execute("SELECT name FROM names WHERE kind = 'column' ORDER BY name")]
 
     def across(self, run: "ViewedRun") -> Across:
-        return self._knowledge(run)[0]
+        return self._anomalies_and_digest(run)[0]
 
     def _shown(self, run: "ViewedRun") -> str:
         """The evaluation whose scores are listed."""
@@ -183,7 +183,7 @@ class SampleTable:
 
     # What has changed.
 
-    def _knowledge(self, run: "ViewedRun") -> tuple[Across, str]:
+    def _anomalies_and_digest(self, run: "ViewedRun") -> tuple[Across, str]:
         """The anomalies across answers, and a digest of everything that applies to all pages."""
         index, evaluation = run.index, self._shown(run)
         name = (index.cursor, index.last_n, evaluation)
@@ -200,7 +200,7 @@ class SampleTable:
         """The pages to be written, each with its new state: those that have changed, then those whose words or columns
         are missing, both in plan order.
         """
-        across, basis = self._knowledge(run)
+        across, basis = self._anomalies_and_digest(run)
         columns, searches, _ = self._wishes(connection)
         known = {row[0]: row[1:] for row in connection.execute("SELECT first, state, searched, columns FROM pages")}
         changed, incomplete = list[_Task](), list[_Task]()
@@ -224,7 +224,7 @@ class SampleTable:
         return columns, int(bool(about.get("search"))), about["changes"]
 
     def _content(self, run: "ViewedRun", page: PlannedPage, state: str) -> PageContent:
-        across, _ = self._knowledge(run)
+        across, _ = self._anomalies_and_digest(run)
         answers = run.index.rows_around(page.first)
         scores = list(run.index.scores(self._shown(run), page.first, page.end - page.first))
         equal = equal_answers(answers)

@@ -215,7 +215,7 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         ("attempts", str(len(story.attempts)) if len(story.attempts) > 1 else ""),
         ("tokens", tokens(sum(usage[1:], usage[0])) if usage else ""),
         ("cost", dollars(sum(cost)) if cost else ""),
-        ("", records if links.is_static else h("a", records, href=links.below_sample(ref, story.key, "records"))),
+        ("", records if links.is_static else h("a", records, href=links.sample_subpage(ref, story.key, "records"))),
     ]
     yield h(
         "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"
@@ -338,7 +338,7 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     by: Child = h("span", "copied", title=f"from evaluation {score.taken}") if score.taken else ""
     if score.author:
         by = h("span", f"{score.author}, {score.at[:16].replace('T', ' ')}", title="set by hand")
-    record = h("a", f"#{score.n}", href=place.links.below_sample(place.ref, place.key, f"records/{score.n}"))
+    record = h("a", f"#{score.n}", href=place.links.sample_subpage(place.ref, place.key, f"records/{score.n}"))
     cells: list[Child] = [score.scorer, shown, join([reason, more]), by, record]
     cells += [f"{score.evaluation}{', replaced by hand' if score.replaced else ''}"] if is_earlier else []
     return h("tr", [h("td", cell, class_="text" if number == 2 else None) for number, cell in enumerate(cells)])
@@ -375,7 +375,7 @@ def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
             h("button", "Save"),
             h("p", "It is recorded with your name and reason, and replaces the scorer's value.", class_="quiet"),
             method="post",
-            action=links.below_sample(found.ref, story.key, "scores", evaluation=found.chosen, list=found.listed),
+            action=links.sample_subpage(found.ref, story.key, "scores", evaluation=found.chosen, list=found.listed),
             class_="edit",
         ),
         id="edit",
@@ -436,7 +436,7 @@ def _window_links(found: SampleView, window: StepWindow, place: TextPlace) -> Ma
         ]
     if window.after is not None:
         shown.append(h("a", "later →", href=links.sample(ref, key, window.after, **query)))
-        shown.append(h("a", "last", href=f"{links.below_sample(ref, key, '', step='last', **query)}#steps"))
+        shown.append(h("a", "last", href=f"{links.sample_subpage(ref, key, '', step='last', **query)}#steps"))
     return h("nav", shown, class_="windows", aria_label="Steps")
 
 

@@ -236,7 +236,7 @@ def render_list(found: RecordList, links: Links) -> Body:
     numbers = [at for at, name in enumerate(columns) if name.startswith(("record", "offset", "bytes"))]
     rows = []
     for each in found.records:
-        address = links.below_sample(frame.ref, frame.key, f"records/{each.n}")
+        address = links.sample_subpage(frame.ref, frame.key, f"records/{each.n}")
         cells: list[Child] = [
             h("a", f"{each.n:,}", href=address),
             each.type,
@@ -271,7 +271,7 @@ def _windows(found: RecordList, links: Links) -> Markup | None:
     shown: list[Child] = [h("span", f"Records {found.first:,} to {last:,} of {found.total:,}")]
     for rel, text, n in (("prev", "← earlier", found.before), ("next", "later →", found.after)):
         if n is not None:
-            address = links.below_sample(frame.ref, frame.key, "records", **{"from": str(n)})
+            address = links.sample_subpage(frame.ref, frame.key, "records", **{"from": str(n)})
             shown.append(h("a", text, href=address, rel=rel))
     return h("nav", shown, class_="windows", aria_label="Records")
 
@@ -302,7 +302,7 @@ def cut(text: str, address: str) -> Child:
 
 def render_record(found: RecordView, links: Links) -> Body:
     frame, n = found.frame, found.facts.n
-    raw = links.below_sample(frame.ref, frame.key, f"records/{n}/line")
+    raw = links.sample_subpage(frame.ref, frame.key, f"records/{n}/line")
     shown = msgspec.json.format(bytes(found.data), indent=2).decode("utf-8", "replace")
     content = [
         frame.heading(f"Record {n:,}", links),
@@ -315,7 +315,7 @@ def render_record(found: RecordView, links: Links) -> Body:
 
 def render_request(found: RequestView, links: Links) -> Body:
     frame, n = found.frame, found.facts.n
-    whole = links.data(links.below_sample(frame.ref, frame.key, f"steps/{n}"))
+    whole = links.data(links.sample_subpage(frame.ref, frame.key, f"steps/{n}"))
     sent = {"messages": found.messages, "params": found.params, "tools": found.tools}
     content = [
         frame.heading(f"Request and response of record {n:,}", links),

@@ -133,7 +133,7 @@ def _head(step: StepStory, frame: StepFrame) -> Markup:
         h("span", " · ".join(filter(None, _facts(step))), class_="quiet"),
         h(
             "span",
-            h("a", "record", href=links.below_sample(place.ref, place.key, f"records/{step.n}")),
+            h("a", "record", href=links.sample_subpage(place.ref, place.key, f"records/{step.n}")),
             " ",
             h("a", f"#{step.n}", href=links.sample(place.ref, place.key, step.n), title="Link to this step"),
             class_="permalink",
@@ -220,7 +220,7 @@ def _raw(step: StepStory, place: TextPlace) -> Markup | None:
     """The request as a whole and its response. With a script they open in place."""
     if step.kind != "generate":
         return None
-    address = place.links.below_sample(place.ref, place.key, f"steps/{step.n}")
+    address = place.links.sample_subpage(place.ref, place.key, f"steps/{step.n}")
     return h(
         "details",
         h("summary", "request and response"),

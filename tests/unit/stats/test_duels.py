@@ -65,7 +65,7 @@ def test_ties_only_do_not_show_that_two_are_equal() -> None:
 
 
 def test_the_last_bits_of_the_fit_order_no_equal_players(monkeypatch: pytest.MonkeyPatch) -> None:
-    def noisy(wins: Games) -> Strengths:
+    def noisy(wins: Mapping[tuple[str, str], float]) -> Strengths:
         found = fit_strengths(wins)
         noise = {"a": 0.0, "b": 4e-17, "text": 5e-17}
         moved = [msgspec.structs.replace(each, value=each.value + noise[each.name]) for each in found.players]

@@ -226,7 +226,7 @@ def _downloads(found: SampleView, links: Links) -> Iterator[Markup]:
     """The data of this page, with the scores that it shows."""
     ref, key = found.ref, found.story.key
     yield h("a", "JSON", href=links.data(links.sample(ref, key, evaluation=found.chosen)))
-    yield h("a", "download", href=links.below_sample(ref, key, "story.json", evaluation=found.chosen))
+    yield h("a", "download", href=links.sample_subpage(ref, key, "story.json", evaluation=found.chosen))
 
 
 def _beside(found: SampleView, links: Links, key: str) -> str:

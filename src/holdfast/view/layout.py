@@ -20,6 +20,8 @@ RUN_PARTS = (
     ("spec", "Spec"),
 )
 """The pages of a run in its navigation."""
+_OF_EVALUATION = ("", "samples", "errors", "compare")
+"""Those that show the scores of one evaluation."""
 _FILE_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -83,11 +85,11 @@ def _header(body: Body, links: Links) -> Markup:
     crumbs: list[Child] = [h("a", "Holdfast", href=links.runs(), class_="home")]
     if body.run is not None:
         name = f"{body.run.experiment} / {body.run.run_id}"
-        crumbs += [h("a", name, href=links.run(body.run), class_="crumb")]
+        crumbs += [h("a", name, href=_run_address(body, "", links), class_="crumb")]
     rows = [h("nav", crumbs, _state(body), class_="crumbs", aria_label="Breadcrumb")]
     if body.run is not None:
         shown = [(part, label) for part, label in RUN_PARTS if links.has(part)]
-        tabs = [_tab(label, links.run(body.run, part), part == body.part) for part, label in shown]
+        tabs = [_tab(label, _run_address(body, part, links), part == body.part) for part, label in shown]
     else:
         tabs = [_tab("Runs", links.runs(), body.part == "runs")]
         others = [name for name in ("compare", "leaderboard", "history") if links.has(f"/{name}")]
@@ -96,6 +98,13 @@ def _header(body: Body, links: Links) -> Markup:
     if body.run is not None and body.run.at is not None:
         rows.append(_travel(body.run, body.part, links))
     return h("header", rows)
+
+
+def _run_address(body: Body, part: str, links: Links) -> str:
+    """Another page of the run, with the evaluation that this one shows. A static copy has only one."""
+    assert body.run is not None
+    keeps = part in _OF_EVALUATION and not links.is_static
+    return links.run(body.run, part, evaluation=body.evaluation if keeps else "")
 
 
 def _tab(label: str, address: str, is_current: bool) -> Markup:

@@ -78,6 +78,8 @@ class Body(msgspec.Struct, frozen=True):
     """The page of the run: empty for its overview."""
     status: RunStatus = RunStatus()
     durability: Any = None
+    evaluation: str = ""
+    """The evaluation that is shown, if it is not the current one: the other pages of the run then show it too."""
     scripts: tuple[str, ...] = ()
     """Files in `static` that this page needs besides view.js."""
     is_live: bool = False

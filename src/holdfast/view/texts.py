@@ -31,6 +31,8 @@ class TextPlace(msgspec.Struct, frozen=True):
     links: Links
     sizes: Mapping[str, int | None]
     """Of the files that texts refer to, by reference; None if a file is missing."""
+    kept: Mapping[str, str] = {}
+    """The evaluation and the list that the reader comes from: links to the same sample keep them."""
 
     def at(self, n: int) -> "TextPlace":
         return msgspec.structs.replace(self, n=n)

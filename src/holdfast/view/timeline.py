@@ -5,7 +5,7 @@ A row of the figure is one process (a life of the run). Times between processes 
 together, so the figure stays small.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,9 +13,7 @@ import msgspec
 from holdfast.records import SampleFinished, Step
 from holdfast.report import KeyRecords, StepOutline, counted, started_at
 from holdfast.report.text import brief
-from holdfast.view.links import Links
 from holdfast.view.markup import Markup, h
-from holdfast.view.sources import RunRef
 
 _MARKS_MAX = 240
 _LANES_MAX = 4
@@ -172,8 +170,8 @@ def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def render_timeline(found: Timeline, key: str, ref: RunRef, links: Links) -> Markup | None:
-    """The figure, with a link to each step."""
+def render_timeline(found: Timeline, address: Callable[[int], str]) -> Markup | None:
+    """The figure. `address`: of a step, by the number of its record."""
     if not any(life.marks for life in found.lives):
         return None
     longest = max(life.seconds for life in found.lives) or 1e-3
@@ -182,7 +180,7 @@ def render_timeline(found: Timeline, key: str, ref: RunRef, links: Links) -> Mar
     for life in found.lives:
         lanes = _lanes(life.marks)
         height = _LANE * (max(lanes, default=0) + 1)
-        rows += list(_row(life, lanes, (y, height, room / longest), (key, ref, links)))
+        rows += list(_row(life, lanes, (y, height, room / longest), address))
         y += height + _GAP
     axis = [
         h(
@@ -220,11 +218,10 @@ def timeline_legend(found: Timeline) -> Iterator[tuple[str, str]]:
 
 
 def _row(
-    life: ProcessSpan, lanes: Sequence[int], size: tuple[float, float, float], target: tuple[str, RunRef, Links]
+    life: ProcessSpan, lanes: Sequence[int], size: tuple[float, float, float], address: Callable[[int], str]
 ) -> Iterator[Markup]:
     """One process: its band, the steps that it replayed, those that it recorded, and its end."""
     y, height, scale = size
-    key, ref, links = target
     width = max(life.seconds * scale, 2.0)
     yield h("text", f"process {life.process}", x=str(_LEFT - 46), y=_number(y + 11), text_anchor="end")
     if life.replayed:
@@ -236,7 +233,7 @@ def _row(
         )
     yield h("rect", x=str(_LEFT), y=_number(y), width=_number(width), height=_number(height), class_="life")
     for mark, lane in zip(life.marks, lanes, strict=True):
-        yield _drawn(mark, (_LEFT + mark.start * scale, y + lane * _LANE + 2, scale), (key, ref, links))
+        yield _drawn(mark, (_LEFT + mark.start * scale, y + lane * _LANE + 2, scale), address(mark.n))
     x = _LEFT + width
     if life.killed:
         points = f"M{_number(x)},{_number(y - 3)} l0,{_number(height + 6)}"
@@ -245,9 +242,8 @@ def _row(
     yield h("text", f"{shown}{life.end}", x=_number(x + 6), y=_number(y + 11), class_="killed" if life.killed else None)
 
 
-def _drawn(mark: TimelineMark, place: tuple[float, float, float], target: tuple[str, RunRef, Links]) -> Markup:
+def _drawn(mark: TimelineMark, place: tuple[float, float, float], address: str) -> Markup:
     x, y, scale = place
-    key, ref, links = target
     parts, height = [], str(_LANE - 4)
     for class_, seconds in (
         ("waited", mark.waited),
@@ -260,9 +256,7 @@ def _drawn(mark: TimelineMark, place: tuple[float, float, float], target: tuple[
                 h("rect", x=_number(x), y=_number(y), width=_number(width), height=height, class_=f"mark {class_}")
             )
             x += seconds * scale
-    return h(
-        "a", h("title", mark_text(mark)), parts, href=links.sample(ref, key, mark.n), tabindex="-1", aria_hidden="true"
-    )
+    return h("a", h("title", mark_text(mark)), parts, href=address, tabindex="-1", aria_hidden="true")
 
 
 def mark_text(mark: TimelineMark) -> str:

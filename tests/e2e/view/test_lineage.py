@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from holdfast.journal import Entry, Reader, journal_folder
+from holdfast.view.pages.list_state import encode_list
 from tests.e2e.commands import call, finish, shown, start, wait_until, write_spec
 from tests.e2e.live_runs import ASK_TWICE
 from tests.e2e.view.served import Served, links_in, query_of, serving
@@ -352,6 +354,24 @@ def test_another_evaluation_can_be_chosen(store: Path, viewer: Served) -> None:
     assert {each["scorer"] for each in chosen["summary"]["scores"]} == {"numeric", "exact_match"}
     for each in found["evaluations"]:
         check_means_open(viewer, each["evaluation"], each["scorers"])
+    check_kept(viewer, f"/runs/sums/grown/samples/{sample['key']}", first)
+
+
+def check_kept(viewer: Served, sample: str, evaluation: str) -> None:
+    """The tabs, and the links from a sample to its steps and records and back, keep the evaluation that is shown."""
+    pages = {"", "/samples", "/errors", "/compare"}
+    for address in (*(f"/runs/sums/grown{page}" for page in pages), sample):
+        tabs = viewer.html(f"{address}?evaluation={evaluation}").partition('class="tabs"')[2].partition("</nav>")[0]
+        kept = {each for each in links_in(tabs) if query_of(each).get("evaluation") == [evaluation]}
+        assert {each.partition("?")[0].removeprefix("/runs/sums/grown") for each in kept} == pages, address
+    query = {"evaluation": evaluation, "list": encode_list({"evaluation": evaluation, "wrong": "1"})}
+    page = viewer.html(f"{sample}?{urlencode(query)}")
+    for part in ("/records?", "/records/", "/steps/"):
+        record = next(each for each in links_in(page) if each.startswith(f"{sample}{part}"))
+        back = [each for each in links_in(viewer.html(record)) if each.startswith(f"{sample}?")]
+        assert back
+        for address in (record, *back):
+            assert query_of(address) == {name: [value] for name, value in query.items()}
 
 
 def check_downloads(viewer: Served, sample: str, scorers: set[str]) -> None:

@@ -9,7 +9,9 @@ from holdfast.view.links import Links
 from holdfast.view.sources import RunRef
 from holdfast.view.timeline import make_timeline, mark_text, render_timeline, timeline_legend, unfinished_processes
 
-REF = RunRef("e", "r")
+
+def address(n: int) -> str:
+    return Links().sample(RunRef("e", "r"), "t/m/s/1", n)
 
 
 def at(seconds: float) -> str:
@@ -34,7 +36,7 @@ def test_steps_of_an_earlier_process_are_replayed_in_the_next_and_where_it_died_
     assert (first.steps, first.replayed, first.end, first.killed, first.seconds) == (2, 0, "killed", True, 3.0)
     assert (second.steps, second.replayed, second.end, second.killed) == (1, 2, "finished", False)
     assert [mark.start for mark in first.marks] == [0.0, 2.0]
-    figure = render_timeline(make_timeline(found, {1: "killed"}, is_live=False), "t/m/s/1", REF, Links())
+    figure = render_timeline(make_timeline(found, {1: "killed"}, is_live=False), address)
     assert figure is not None
     assert "✕ killed" in figure
     assert "2 steps replayed from the journal" in figure
@@ -78,10 +80,10 @@ def test_many_steps_are_drawn_together_and_every_one_is_counted() -> None:
     (life,) = make_timeline(found, {}, is_live=False).lives
     assert len(life.marks) <= 240
     assert sum(mark.count for mark in life.marks) == life.steps == 10_000
-    figure = render_timeline(make_timeline(found, {}, is_live=False), "t/m/s/1", REF, Links())
+    figure = render_timeline(make_timeline(found, {}, is_live=False), address)
     assert figure is not None
     assert len(figure) < 120_000
 
 
 def test_a_sample_without_steps_has_no_figure() -> None:
-    assert render_timeline(make_timeline(records(resumes=0), {}, is_live=False), "t/m/s/1", REF, Links()) is None
+    assert render_timeline(make_timeline(records(resumes=0), {}, is_live=False), address) is None

@@ -73,7 +73,7 @@ def render(found: CompareView, links: Links) -> Body:
     if len(refs) == 1:
         run = found.runs[0]
         status = RunStatus(run.status, "", run.failed, run.planned)
-        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", status, run.durability)
+        return Body(f"{title} {run.ref.run_id}", content, run.ref, "compare", status, run.durability, found.evaluation)
     return Body(title, content, part="compare")
 
 

@@ -326,6 +326,7 @@ def render(found: ErrorList, links: Links) -> Body:
         "errors",
         found.status,
         found.durability,
+        found.other,
         is_live=found.live and found.ref.at is None,
     )
 

@@ -152,6 +152,7 @@ def render(found: RunView, links: Links) -> Body:
         "",
         status,
         found.durability,
+        _other(found),
         is_live=found.live and found.ref.at is None,
     )
 

@@ -59,6 +59,7 @@ def render(found: SampleList, links: Links) -> Body:
         "samples",
         found.status,
         found.durability,
+        found.state["evaluation"],
         is_live=found.live and found.ref.at is None,
     )
 

@@ -162,7 +162,7 @@ def _commands(run: ViewedRun, story: KeyStory) -> dict[str, str]:
 
 def render(found: SampleView, links: Links) -> Body:
     story = found.story
-    place = TextPlace(found.ref, story.key, 0, links, found.files)
+    place = TextPlace(found.ref, story.key, 0, links, found.files, _kept(found))
     parts = [
         [h("p", sentence, class_="problem", role="alert") for sentence in found.damage],
         h("div", _title(found, links), id="head", data_live=True),
@@ -182,6 +182,7 @@ def render(found: SampleView, links: Links) -> Body:
         "samples",
         found.status,
         found.durability,
+        found.chosen,
         scripts=("sample.js",),
         is_live=found.live and found.ref.at is None,
     )
@@ -215,7 +216,12 @@ def _title(found: SampleView, links: Links) -> Iterator[Child]:
         ("attempts", str(len(story.attempts)) if len(story.attempts) > 1 else ""),
         ("tokens", tokens(sum(usage[1:], usage[0])) if usage else ""),
         ("cost", dollars(sum(cost)) if cost else ""),
-        ("", records if links.is_static else h("a", records, href=links.sample_subpage(ref, story.key, "records"))),
+        (
+            "",
+            records
+            if links.is_static
+            else h("a", records, href=links.sample_subpage(ref, story.key, "records", **_kept(found))),
+        ),
     ]
     yield h(
         "ul", [h("li", h("span", f"{name} ", class_="quiet"), value) for name, value in pairs if value], class_="chips"
@@ -231,7 +237,11 @@ def _downloads(found: SampleView, links: Links) -> Iterator[Markup]:
 
 def _beside(found: SampleView, links: Links, key: str) -> str:
     """Another sample, or this one, in the same list and with the same evaluation."""
-    return links.sample(found.ref, key, evaluation=found.chosen, list=found.listed)
+    return links.sample(found.ref, key, None, **_kept(found))
+
+
+def _kept(found: SampleView) -> dict[str, str]:
+    return {"evaluation": found.chosen, "list": found.listed}
 
 
 def _in_list(found: SampleView, links: Links) -> Markup:
@@ -338,7 +348,9 @@ def _score_row(score: ScoreStory, place: TextPlace, *, is_earlier: bool = False)
     by: Child = h("span", "copied", title=f"from evaluation {score.taken}") if score.taken else ""
     if score.author:
         by = h("span", f"{score.author}, {score.at[:16].replace('T', ' ')}", title="set by hand")
-    record = h("a", f"#{score.n}", href=place.links.sample_subpage(place.ref, place.key, f"records/{score.n}"))
+    record = h(
+        "a", f"#{score.n}", href=place.links.sample_subpage(place.ref, place.key, f"records/{score.n}", **place.kept)
+    )
     cells: list[Child] = [score.scorer, shown, join([reason, more]), by, record]
     cells += [f"{score.evaluation}{', replaced by hand' if score.replaced else ''}"] if is_earlier else []
     return h("tr", [h("td", cell, class_="text" if number == 2 else None) for number, cell in enumerate(cells)])
@@ -375,7 +387,7 @@ def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
             h("button", "Save"),
             h("p", "It is recorded with your name and reason, and replaces the scorer's value.", class_="quiet"),
             method="post",
-            action=links.sample_subpage(found.ref, story.key, "scores", evaluation=found.chosen, list=found.listed),
+            action=links.sample_subpage(found.ref, story.key, "scores", **_kept(found)),
             class_="edit",
         ),
         id="edit",
@@ -383,7 +395,7 @@ def _form(found: SampleView, editing: Editing, links: Links) -> Markup | None:
 
 
 def _timeline(found: SampleView, links: Links) -> Iterator[Child]:
-    figure = render_timeline(found.timeline, found.story.key, found.ref, links)
+    figure = render_timeline(found.timeline, lambda n: links.sample(found.ref, found.story.key, n, **_kept(found)))
     if figure is None:
         return
     yield h("h2", "Timeline")
@@ -427,7 +439,7 @@ def _window_links(found: SampleView, window: StepWindow, place: TextPlace) -> Ma
     if window.total <= window.last - window.first + 1:
         return None
     links, ref, key = place.links, place.ref, found.story.key
-    query = {"evaluation": found.chosen, "list": found.listed}
+    query = _kept(found)
     shown: list[Child] = [h("span", f"Steps {window.first:,} to {window.last:,} of {window.total:,}")]
     if window.before is not None:
         shown += [

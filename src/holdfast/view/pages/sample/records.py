@@ -41,10 +41,17 @@ class KeyFrame(msgspec.Struct, frozen=True):
     status: RunStatus
     durability: Durability
     live: bool
+    kept: dict[str, str] = {}
+    """The evaluation and the list that the reader comes from."""
 
     @classmethod
-    def of(cls, run: ViewedRun, ref: RunRef, key: str) -> "KeyFrame":
-        return cls(ref, key, run.shown_status(), run.durability(), run.is_live)
+    def of(cls, run: ViewedRun, request: PageRequest) -> "KeyFrame":
+        kept = {name: value for name in ("evaluation", "list") if (value := request.query.get(name))}
+        return cls(request.run, request.key, run.shown_status(), run.durability(), run.is_live, kept)
+
+    def address(self, links: Links, part: str, **query: str) -> str:
+        """Another page of the same sample."""
+        return links.sample_subpage(self.ref, self.key, part, **query, **self.kept)
 
     def body(self, title: str, content: Markup) -> Body:
         return Body(
@@ -54,12 +61,12 @@ class KeyFrame(msgspec.Struct, frozen=True):
             "samples",
             self.status,
             self.durability,
-            is_live=False,
+            self.kept.get("evaluation", ""),
         )
 
     def heading(self, text: str, links: Links) -> Markup:
         name = parse_key(self.key).sample_id
-        return join([h("p", h("a", f"← {name}", href=links.sample(self.ref, self.key))), h("h1", text)])
+        return join([h("p", h("a", f"← {name}", href=self.address(links, ""))), h("h1", text)])
 
 
 class RecordFacts(msgspec.Struct, frozen=True):
@@ -150,7 +157,7 @@ def load_list(request: PageRequest) -> RecordList:
         origins = origins_of(run, key)
         found = [RecordFacts.of(run, entry, origins) for each in window if (entry := _read(reader, each)) is not None]
         return RecordList(
-            KeyFrame.of(run, request.run, key),
+            KeyFrame.of(run, request),
             len(numbers),
             first + 1,
             found,
@@ -164,7 +171,7 @@ def load_record(request: PageRequest) -> RecordView:
     with request.sources.open(request.run) as run, open_reader(run) as reader:
         entry = find_record(run, reader, request.key, request.path["n"])
         found = RecordFacts.of(run, entry, origins_of(run, request.key))
-        return RecordView(KeyFrame.of(run, request.run, request.key), found, msgspec.Raw(bytes(entry.line.d)))
+        return RecordView(KeyFrame.of(run, request), found, msgspec.Raw(bytes(entry.line.d)))
 
 
 def load_request(request: PageRequest) -> RequestView:
@@ -187,7 +194,7 @@ def load_request(request: PageRequest) -> RequestView:
         filled = asked.filled(needed)
         is_raw = answer is not None and answer.raw is not None
         return RequestView(
-            KeyFrame.of(run, request.run, key),
+            KeyFrame.of(run, request),
             RecordFacts.of(run, entry, origins_of(run, key)),
             messages[:-1] if answer is not None and messages else messages,
             filled.params,
@@ -236,7 +243,7 @@ def render_list(found: RecordList, links: Links) -> Body:
     numbers = [at for at, name in enumerate(columns) if name.startswith(("record", "offset", "bytes"))]
     rows = []
     for each in found.records:
-        address = links.sample_subpage(frame.ref, frame.key, f"records/{each.n}")
+        address = frame.address(links, f"records/{each.n}")
         cells: list[Child] = [
             h("a", f"{each.n:,}", href=address),
             each.type,
@@ -271,7 +278,7 @@ def _windows(found: RecordList, links: Links) -> Markup | None:
     shown: list[Child] = [h("span", f"Records {found.first:,} to {last:,} of {found.total:,}")]
     for rel, text, n in (("prev", "← earlier", found.before), ("next", "later →", found.after)):
         if n is not None:
-            address = links.sample_subpage(frame.ref, frame.key, "records", **{"from": str(n)})
+            address = frame.address(links, "records", **{"from": str(n)})
             shown.append(h("a", text, href=address, rel=rel))
     return h("nav", shown, class_="windows", aria_label="Records")
 

@@ -194,6 +194,7 @@ def render(found: RepeatsView, links: Links) -> Body:
         "samples",
         found.status,
         found.durability,
+        found.evaluation,
         is_live=found.live and found.ref.at is None,
     )
 

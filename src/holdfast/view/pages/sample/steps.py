@@ -133,9 +133,14 @@ def _head(step: StepStory, frame: StepFrame) -> Markup:
         h("span", " · ".join(filter(None, _facts(step))), class_="quiet"),
         h(
             "span",
-            h("a", "record", href=links.sample_subpage(place.ref, place.key, f"records/{step.n}")),
+            h("a", "record", href=links.sample_subpage(place.ref, place.key, f"records/{step.n}", **place.kept)),
             " ",
-            h("a", f"#{step.n}", href=links.sample(place.ref, place.key, step.n), title="Link to this step"),
+            h(
+                "a",
+                f"#{step.n}",
+                href=links.sample(place.ref, place.key, step.n, **place.kept),
+                title="Link to this step",
+            ),
             class_="permalink",
         ),
     )
@@ -165,7 +170,11 @@ def _request(step: StepStory, calls: Sequence[StepStory], place: TextPlace, fram
     notes: list[Child] = []
     if step.kept:
         text = f"{counted(step.kept, 'message')} as before"
-        notes.append(h("a", text, href=place.links.sample(place.ref, place.key, step.after)) if step.after else text)
+        notes.append(
+            h("a", text, href=place.links.sample(place.ref, place.key, step.after, **place.kept))
+            if step.after
+            else text
+        )
     if known:
         notes.append(f"{'; ' if notes else ''}{counted(len(known), 'result')} of the calls above")
     if notes:
@@ -220,7 +229,7 @@ def _raw(step: StepStory, place: TextPlace) -> Markup | None:
     """The request as a whole and its response. With a script they open in place."""
     if step.kind != "generate":
         return None
-    address = place.links.sample_subpage(place.ref, place.key, f"steps/{step.n}")
+    address = place.links.sample_subpage(place.ref, place.key, f"steps/{step.n}", **place.kept)
     return h(
         "details",
         h("summary", "request and response"),

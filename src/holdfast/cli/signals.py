@@ -45,6 +45,7 @@ class Stopper:
         self._engine: Engine | None = None
         self._place: RunLocation | None = None
         self.received = 0
+        self._stopped_by: signal.Signals | None = None
         self._handled = threading.Event()
         self._gap_seconds = _read_gap()
         self._first_at = 0.0
@@ -52,8 +53,12 @@ class Stopper:
             signal.signal(number, self._receive)
 
     def watch(self, engine: Engine, place: RunLocation) -> None:
-        """Set the engine to stop. Before this call, a signal cancels the main task."""
+        """Set the engine to stop. Before this call, a signal cancels the main task. An engine that follows another one
+        is stopped at once if a signal has arrived between them.
+        """
         self._engine, self._place = engine, place
+        if self._stopped_by is not None:
+            engine.stop(f"stopped by {self._stopped_by.name}")
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. It arrives between any two lines of the main thread: only the loop may touch the engine."""
@@ -81,6 +86,7 @@ class Stopper:
             grace = f"at most {self._engine.spec.grace_seconds:g} s for requests in flight; press again to stop now"
             lead = "" if is_watched(sys.stderr) else "\n"  # live lines are replaced, and with them the `^C`
             sys.stderr.write(f"{lead}{number.name}: stopping, {grace}\n")
+            self._stopped_by = number
             self._engine.tell("run.shutdown_requested", f"by {number.name}")
             self._engine.stop(f"stopped by {number.name}")
         else:

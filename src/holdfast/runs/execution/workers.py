@@ -192,7 +192,7 @@ class _Worker:
         """`retry`: begin a new round for failed samples, if there are any; None: only join."""
         prepared = await self._join_round(retry)
         stopped: RunOutcome | None = None
-        while True:
+        while stopped is not None or not self._observe.is_stopped:
             try:
                 shard = await self._next_shard(only_crashed=stopped is not None)
                 if shard is None:
@@ -469,14 +469,20 @@ class _Worker:
                 if self._search.wants_marks:
                     marked = await asyncio.to_thread(self._marks.read, *self._stage)
                     self._search.learn(marked.begun, marked.complete)
-            if self._search.is_over or only_crashed:
+            if self._search.is_over or only_crashed or self._observe.is_stopped:
                 break
             if not self._is_waiting:
                 _log.warning("other workers hold all shards that are left; waiting in case one of them dies")
                 self._is_waiting = True
-            await asyncio.sleep(self._search.pause)
+            await self._pause()
             await asyncio.to_thread(self._catch_up)
         return None
+
+    async def _pause(self) -> None:
+        """Wait before the next look at shards that others hold. A signal ends it."""
+        end = time.monotonic() + self._search.pause
+        while not self._observe.is_stopped and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - the loop's own end
+            await asyncio.sleep(min(left, PAUSE_SECONDS))
 
     def _read_unsettled(self) -> frozenset[Shard]:
         """By the ledger: its worker may have been killed before it wrote a lease."""
@@ -568,7 +574,7 @@ class _Worker:
             if not self._is_apart:
                 spec = msgspec.structs.replace(spec, limits=stopped.spec.limits)
             return msgspec.structs.replace(total, spec=spec, interrupted=True, budget=stopped.budget)
-        if self._is_cancelled and left:
+        if (self._is_cancelled or self._observe.is_stopped) and left:
             return msgspec.structs.replace(total, interrupted=True)
         reasons = dict.fromkeys(each for done in self._done.values() for each in done.stopped)
         is_complete = not left and all(each.complete for each in self._done.values())

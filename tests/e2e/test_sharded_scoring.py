@@ -1,6 +1,7 @@
 """`score` of sharded runs: several processes share the shards, and a choice is one of the whole run."""
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,45 @@ def test_a_killed_scoring_is_continued_by_the_others(tmp_path: Path) -> None:
         # Of each connection: the request in flight, and an answer that was received and not recorded yet.
         assert server.stats().repeats <= 2 * CONNECTIONS
     assert {tuple(line["scores"]) for line in exported("x", tmp_path / "runs")} == {("verdict",)}
+
+
+def test_all_shards_have_one_progress(tmp_path: Path) -> None:
+    with start_server_process(Behaviour()) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "4", "--this-host").code == 0
+        done = call_in(tmp_path, *SCORE)
+    assert done.code == 0, done.said
+    assert done.err.count("scoring") == 1, done.err
+    assert f"scoring {ROWS} answers of sums/x\n{ROWS}/{ROWS}  100%" in done.err
+    assert done.err.count("%") == 1, "no display for each shard"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_scoring_of_all_shards(tmp_path: Path, number: signal.Signals) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.2)) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "4", "--this-host").code == 0
+        process = start_scoring(tmp_path)
+        assert wait_until(lambda: server.stats().requests >= 1, process)
+        done = finish(process, number)
+        asked = server.stats().requests
+        assert (done.code, done.err.count(f"{number.name}: stopping")) == (130, 1), done.said
+        assert asked <= 3 * CONNECTIONS, "those in flight at the signal, and a few before it"
+        said = re.search(r"(\d+) answers? scored; (\d+) left, run the same command to continue", done.err)
+        assert said is not None, done.err
+        assert (int(said[1]) + int(said[2]), int(said[1]) <= asked) == (ROWS, True)
+        assert call_in(tmp_path, *SCORE).code == 0
+        assert (server.stats().requests, server.stats().repeats) == (ROWS, 0)
+
+
+def test_a_budget_leaves_the_answers_of_all_other_shards(tmp_path: Path) -> None:
+    with start_server_process(Behaviour()) as server:
+        spec = write_run(tmp_path, server)
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "4", "--this-host").code == 0
+        call_in(tmp_path, "resume", "x", "--set", f"limits.run.requests={ROWS + 3}")
+        done = call_in(tmp_path, *SCORE)
+        assert (done.code, server.stats().requests) == (6, 3), done.said
+    assert f"3 answers scored; {ROWS - 3} left, stopped at a budget" in done.err
 
 
 def test_a_worker_that_answers_scores_its_own_answers(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, observer, watch_progress
     from holdfast.runs.execution.resume import read_story, stored_spec
-    from holdfast.runs.execution.session import Observe, RunOutcome, is_too_many
+    from holdfast.runs.execution.session import Observe, ObservedWork, RunOutcome, is_too_many
     from holdfast.runs.execution.workers import ShardChoice, execute, extend, join
     from holdfast.runs.executors.placement import Ended, Placement, PlacementOptions
     from holdfast.runs.executors.process import Supervisor, WorkerCommand, find_supervisor
@@ -115,7 +115,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.preparation": "Given ServerCheck check check_servers check_startable find_modules_beside",
             "execution.progress": "LiveDisplay PlainDisplay observer watch_progress",
             "execution.resume": "read_story stored_spec",
-            "execution.session": "Observe RunOutcome is_too_many",
+            "execution.session": "Observe ObservedWork RunOutcome is_too_many",
             "executors.placement": "Ended Placement PlacementOptions",
             "executors.process": "Supervisor WorkerCommand find_supervisor",
             "executors.ray_pool": "RayChoice RayPool check_hosts check_ray connected count_places",
@@ -166,6 +166,7 @@ __all__ = [
     "Merged",
     "MirrorProgress",
     "Observe",
+    "ObservedWork",
     "Origin",
     "Overrides",
     "Placement",

@@ -105,7 +105,7 @@ async def execute(
 ) -> RunOutcome:
     """Start or continue a run: all of it or, with a `choice`, as one of the workers of a sharded run."""
     with storage_errors(place.folder):
-        count = await asyncio.to_thread(_count_shards, given, place)
+        count = await _count_shards(given, place, waits=choice is not None)
     if choice is None and not count:
         return await execute_whole(given, place, observe, retry)
     if choice is not None:
@@ -117,7 +117,7 @@ async def execute(
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
     """Add keys to the plan of a run, and resume it. The plans of shards follow when a worker claims them."""
     with storage_errors(place.folder):
-        count = await asyncio.to_thread(_count_shards, given, place)
+        count = await _count_shards(given, place, waits=False)
         if not count:
             return await extend_whole(given, place, observe)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
@@ -136,14 +136,23 @@ async def join(given: Given, place: RunLocation, choice: ShardChoice) -> None:
     for a driver, so that a wrong spec is refused before workers are placed.
     """
     with storage_errors(place.folder):
-        _check_choice(choice, given, place, await asyncio.to_thread(_count_shards, given, place))
+        _check_choice(choice, given, place, await _count_shards(given, place, waits=True))
         await _Worker(given, place, None, choice).join()
 
 
-def _count_shards(given: Given, place: RunLocation) -> int | None:
-    """How many shards an existing run has; 0 if it was begun without; None if it does not exist."""
-    restore_from_mirror(given.spec.mirror, place, _log.warning)
-    started = read_started(place)
+async def _count_shards(given: Given, place: RunLocation, *, waits: bool) -> int | None:
+    """How many shards an existing run has; 0 if it was begun without; None if it does not exist. `waits`: until another
+    worker of this machine, which began at the same time, has fetched the run from its mirror. Else HeldError.
+    """
+    while True:
+        try:
+            await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, _log.warning)
+            break
+        except HeldError:
+            if not waits:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+    started = await asyncio.to_thread(read_started, place)
     return None if started is None else started.shards
 
 

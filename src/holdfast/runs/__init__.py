@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from holdfast.runs.shard_scorer import rescan_anomalies, score
     from holdfast.runs.shards.layout import shard_location
     from holdfast.runs.shards.origins import Origin, find_origins, read_session
+    from holdfast.runs.shards.standings import shard_standings
     from holdfast.runs.store.lookup import (
         RunLocation,
         default_store,
@@ -136,6 +137,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "shard_scorer": "rescan_anomalies score",
             "shards.layout": "shard_location",
             "shards.origins": "Origin find_origins read_session",
+            "shards.standings": "shard_standings",
             "store.lookup": (
                 "RunLocation default_store find_run finish_removals folders_in newest_runs suggest_resume_command "
                 "wrong_names"
@@ -267,6 +269,7 @@ __all__ = [
     "select_runs",
     "set_score",
     "shard_location",
+    "shard_standings",
     "state_folder",
     "stored_spec",
     "suggest_resume_command",

@@ -160,12 +160,15 @@ def _check_choice(choice: ShardChoice, given: Given, place: RunLocation, count: 
     if count is not None and count != choice.count:
         has = f"has {count} shards" if count else "was begun without shards"
         raise DriftError(f"{place.run_id} {has}: the number of shards cannot change; start a run with another --id")
-    is_shared = given.spec.mirror is not None or choice.number or choice.this_host or is_networked(place.store)
-    if not is_shared:
+    mirror = given.spec.mirror
+    is_claimed = mirror is not None and mirror.exclusive
+    if not (is_claimed or choice.number or choice.this_host or is_networked(place.store)):
+        lacks = "the spec has no mirror" if mirror is None else "nobody claims shards in a mirror with exclusive: false"
+        remedy = "add a mirror" if mirror is None else "set mirror.exclusive: true"
         raise UsageError(
-            f"--shards: {place.store} is on a disk of this machine, and the spec has no mirror, so workers on other "
-            "machines would each pay for all shards; add a mirror, use a store on a network file system, or, if all "
-            "workers run on this machine, add --this-host"
+            f"--shards: {place.store} is on a disk of this machine, and {lacks}, so workers on other machines would "
+            f"each pay for all shards; {remedy}, use a store on a network file system, or, if all workers run on this "
+            "machine, add --this-host"
         )
 
 

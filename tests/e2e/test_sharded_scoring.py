@@ -121,6 +121,24 @@ def test_a_worker_that_answers_scores_its_own_answers(tmp_path: Path) -> None:
     assert (refused.code, "live process" in refused.err) == (4, True), refused.said
 
 
+def test_a_worker_on_another_machine_scores_its_own_answers(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.5)) as server:
+        mirror = {"url": (tmp_path / "mirror").as_uri(), "seconds": 0.2}
+        model = {"name": "m", "provider": "openai", "base_url": server.base_url, "max_connections": 20}
+        spec = write_run(tmp_path, server, mirror=mirror, models=[model])
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shard", "1/2", store="one").code == 0
+        before = server.stats().requests
+        env = {**EXPIRY, "HOLDFAST_CACHE": str(tmp_path / "cache-two")}
+        part = ("--id", "x", "--shard", "2/2", "--set", "models.m.max_connections=1", "--store", tmp_path / "two")
+        worker = start("run", spec, *part, cwd=tmp_path, env=env)
+        assert wait_until(lambda: server.stats().requests > before + 2, worker)
+        refused = call_in(tmp_path, *SCORE, store="one")
+        is_live = worker.poll() is None
+        finish(worker, signal.SIGKILL)
+    assert is_live, "it did not wait for the end of the worker"
+    assert (refused.code, "live process" in refused.err) == (4, True), refused.said
+
+
 @pytest.mark.parametrize("options", [("--limit", "3"), ("--sample", "s0007"), ("--wrong",)])
 def test_a_choice_is_one_of_the_whole_run(tmp_path: Path, options: tuple[str, ...]) -> None:
     with start_server_process(Behaviour()) as server:

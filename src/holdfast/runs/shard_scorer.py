@@ -14,14 +14,14 @@ import msgspec
 
 from holdfast.engine import Engine, ModelProgress, Progress
 from holdfast.errors import HeldError
-from holdfast.journal import SHARDS, is_alive
+from holdfast.journal import SHARDS, greatest_epoch, is_alive
 from holdfast.records import Shard, parse_shard
 from holdfast.runs.execution.answer_selection import SelectedAnswers
 from holdfast.runs.execution.preparation import Given
 from holdfast.runs.execution.resume import read_and_prepare
 from holdfast.runs.execution.session import ObserveWork, end_observer
 from holdfast.runs.executors.totals import WorkerTotals
-from holdfast.runs.mirror.claim import objects_of, restore_from_mirror, update_from_mirror
+from holdfast.runs.mirror.claim import last_beat, objects_of, restore_from_mirror, update_from_mirror
 from holdfast.runs.scoring import AnomalyRescan, Scored, ScoreRequest, ShardPart, plan_scoring, select_answers
 from holdfast.runs.scoring import rescan_anomalies as rescan_journal
 from holdfast.runs.scoring import score as score_journal
@@ -29,7 +29,7 @@ from holdfast.runs.shards.copy import readable
 from holdfast.runs.shards.layout import begun_shards, is_sharded, shard_location
 from holdfast.runs.shards.merger import divide_ordinals
 from holdfast.runs.store.lookup import RunLocation
-from holdfast.spec import Spec
+from holdfast.spec import Mirror, Spec
 from holdfast.state import Bits, standing_of
 
 _PAUSE_SECONDS = 0.5
@@ -222,7 +222,7 @@ class _ShardScoring:
         try:
             return await score_journal(_given_of(shard, self._given), shard, self._request, self._work.watch, part)
         except HeldError as error:
-            if await asyncio.to_thread(_is_answered_elsewhere, shard):
+            if await asyncio.to_thread(_is_answered_elsewhere, shard, self._given.spec.mirror):
                 raise
             raise _ScoredElsewhereError(str(error)) from error
 
@@ -235,9 +235,16 @@ def _is_scored_elsewhere(shard: RunLocation) -> bool:
     return standing_of(shard.folder).held and not _is_answered_elsewhere(shard)
 
 
-def _is_answered_elsewhere(shard: RunLocation) -> bool:
-    """Whether the lease of a shard is that of a worker that answers its samples."""
+def _is_answered_elsewhere(shard: RunLocation, mirror: Mirror | None = None) -> bool:
+    """Whether the lease of a shard is that of a worker that answers its samples. `mirror`: look there too, for workers
+    that share no store with this process.
+    """
     lease = standing_of(shard.folder).lease
+    if mirror is not None and mirror.exclusive:
+        objects = objects_of(mirror.url, shard)
+        epoch, beat = last_beat(objects)
+        if beat is not None and (lease is None or epoch > lease.epoch):
+            lease = beat.lease if epoch == greatest_epoch(objects) else None  # a later process has no lease yet
     return lease is not None and not lease.scoring and not lease.end and is_alive(lease.holder) is not False
 
 

@@ -172,3 +172,17 @@ def test_shards_of_other_machines_are_scored_too(tmp_path: Path) -> None:
     summary = call_in(tmp_path, "show", url, "--json", store="two").json()
     assert [each["scorer"] for each in summary["scores"]] == ["verdict"]
     assert summary["scores"][0]["n"] == ROWS
+
+
+def test_a_score_is_set_by_hand_in_a_shard_of_another_machine(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, 8, mirror={"url": (tmp_path / "mirror").as_uri(), "seconds": 0.2})
+    for machine, shard in (("one", "1/2"), ("two", "2/2")):
+        assert call_in(tmp_path, "run", spec, "--id", "x", "--shard", shard, store=machine).code == 0
+    keys = [f"sums/arith/s{number:04d}/1" for number in range(1, 9)]
+    for key in keys:
+        done = call_in(tmp_path, "score", "x", "--set", key, "numeric=1", "--reason", "read", "--by", "me", store="one")
+        assert done.code == 0, done.said
+    for machine in ("one", "two"):
+        lines = map(json.loads, call_in(tmp_path, "export", "x", store=machine).out.splitlines())
+        assert {line["key"]: line["scores"]["numeric"] for line in lines} == dict.fromkeys(keys, True)
+    assert call_in(tmp_path, "verify", "x", store="one").code == 0

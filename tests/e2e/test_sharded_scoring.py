@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,16 @@ def test_shards_of_other_machines_are_scored_too(tmp_path: Path) -> None:
     summary = call_in(tmp_path, "show", url, "--json", store="two").json()
     assert [each["scorer"] for each in summary["scores"]] == ["verdict"]
     assert summary["scores"][0]["n"] == ROWS
+
+
+def test_a_run_of_which_no_shard_has_begun_is_not_scored(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path)
+    assert call_in(tmp_path, "run", spec, "--id", "x", "--shards", "2", "--this-host").code == 0
+    for shard in (tmp_path / "runs" / "sums" / "x" / "shards").iterdir():
+        shutil.rmtree(shard)  # as if the first worker had been killed before it claimed one
+    refused = call_in(tmp_path, "score", "x", "--scorers", "exact_match")
+    assert (refused.code, refused.out) == (2, "")
+    assert "no shard of x has begun: there is nothing to score" in refused.err
 
 
 def test_a_score_is_set_by_hand_in_a_shard_of_another_machine(tmp_path: Path) -> None:

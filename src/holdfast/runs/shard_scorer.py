@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.engine import Engine, ModelProgress, Progress
-from holdfast.errors import HeldError
+from holdfast.errors import HeldError, UsageError
 from holdfast.journal import SHARDS, greatest_epoch, is_alive
 from holdfast.records import Shard, parse_shard
 from holdfast.runs.execution.answer_selection import SelectedAnswers
@@ -166,8 +166,12 @@ class _ShardScoring:
         self._work = _ShardsAsOne(place, given.spec, observe)
 
     async def run(self) -> Scored:
-        """HeldError if a worker that answers samples holds a shard: it scores its own answers."""
+        """HeldError if a worker that answers samples holds a shard: it scores its own answers. UsageError if no shard
+        has begun.
+        """
         shards = await asyncio.to_thread(_find_shards, self._given, self._place)
+        if not shards:
+            raise UsageError(f"no shard of {self._place.run_id} has begun: there is nothing to score")
         parts, selected = await asyncio.to_thread(self._divide) if self._request.selection else (None, None)
         for each in shards:
             part, given = None if parts is None else parts[each.shard], _given_of(each, self._given)

@@ -77,6 +77,18 @@ def test_a_run_that_is_complete_is_reported_without_requests(tmp_path: Path) -> 
     assert "x is complete: no request was sent" in second.err
 
 
+def test_workers_fetch_a_run_from_its_mirror_and_the_progress_counts_other_machines(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, mirror={"url": (tmp_path / "mirror").as_uri(), "seconds": 0.2})
+    one, two = ({**EXPIRY, "HOLDFAST_CACHE": str(tmp_path / f"cache-{name}")} for name in ("one", "two"))
+    first = call("run", spec, "--id", "x", "--shard", "1/2", "--store", tmp_path / "one", cwd=tmp_path, env=one)
+    assert first.code == 0, first.said
+    words = ("launch", "local", spec, "--id", "x", "--store", tmp_path / "two", "--workers", "2", "--shards", "2")
+    done, again = (run(*words, cwd=tmp_path, env=two) for _ in range(2))
+    assert (done.code, again.code) == (0, 0), done.said + again.said
+    assert "6/6  100%" in done.err, "with the shard of the first machine"
+    assert "x is complete: no request was sent" in again.err
+
+
 def test_the_output_of_a_worker_that_fails_is_shown(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     assert run("launch", "local", spec, "--id", "x", "--workers", "1", cwd=tmp_path).code == 0

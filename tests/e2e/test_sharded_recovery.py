@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.journal import Lock
+from holdfast.journal.ownership.lock import WAIT_SECONDS as LOCK_WAIT_SECONDS
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, exported, finish, shown, start, write_spec
 
@@ -179,6 +181,21 @@ def test_the_same_command_sends_records_that_a_killed_worker_did_not_upload(tmp_
         assert (done.code, server.stats().requests) == (0, requests), done.said
     assert "is complete: no request was sent" in done.err
     assert shown("x", tmp_path / "two")["finished"] == ROWS == requests
+
+
+def test_a_worker_waits_for_another_that_fetches_the_run_from_its_mirror(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, mirror={"url": (tmp_path / "mirror").as_uri(), "seconds": 0.2})
+    words = ("run", spec, "--id", "x", "--store")
+    assert call(*words, tmp_path / "one", "--shard", "1/2", cwd=tmp_path, env=environment(tmp_path, "one")).code == 0
+    fetched = tmp_path / "two" / "sums" / ".x.recovering"
+    fetched.mkdir(parents=True)
+    other = Lock(str(fetched))
+    worker = start(*words, tmp_path / "two", "--shards", "2", cwd=tmp_path, env=environment(tmp_path, "two"))
+    time.sleep(LOCK_WAIT_SECONDS + 1)  # it gives up the lock, and takes it later
+    other.release()
+    done = finish(worker)
+    assert done.code == 0, done.said
+    assert [line["status"] for line in exported("x", tmp_path / "two")] == ["finished"] * 6
 
 
 def findings(store: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Workers of a sharded run that are killed and stopped: every key once, nothing bought twice but what was in flight."""
 
+import json
 import os
 import random
 import signal
@@ -130,6 +131,16 @@ def test_workers_that_do_not_agree_are_refused(small: Path, options: tuple[str, 
     refused = call_in(small, "run", small / "eval.yaml", "--id", "x", *options)
     assert (refused.code, said in refused.err) == (code, True), refused.err
     assert call_in(small, "show", "x", "--json").json()["steps"] == before
+
+
+def test_a_mirror_without_claims_is_not_shared_by_workers(small: Path) -> None:
+    mirror = json.dumps({"url": (small / "mirror").as_uri(), "exclusive": False})
+    words = ("run", small / "eval.yaml", "--id", "x", "--shards", "2", "--set", f"mirror={mirror}")
+    refused = call_in(small, *words)
+    assert (refused.code, refused.out) == (2, "")
+    assert "nobody claims shards in a mirror with exclusive: false" in refused.err
+    assert "set mirror.exclusive: true" in refused.err
+    assert call_in(small, *words, "--this-host").code == 0
 
 
 def test_a_run_without_shards_does_not_get_any(small: Path) -> None:

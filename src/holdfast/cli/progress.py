@@ -25,7 +25,7 @@ from holdfast.runs import RunLocation
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Progress
-    from holdfast.runs import LiveDisplay, PlainDisplay, Supervisor
+    from holdfast.runs import LiveDisplay, ObservedWork, PlainDisplay, Supervisor
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -147,15 +147,13 @@ async def watch(engine: "Engine", place: RunLocation) -> None:
             write_progress(_encode(engine.progress_by_model(), place), engine.spec.progress_file)
 
 
-async def watch_scoring(engine: "Engine", place: RunLocation) -> None:
+async def watch_scoring(work: "ObservedWork", place: RunLocation) -> None:
     """Show how many saved answers are scored until cancelled, then the last state."""
     from holdfast.runs import watch_progress  # late: this imports the engine
 
-    if engine.progress.planned:
-        shard = f", shard {place.shard}" if place.shard else ""
-        answers = counted(engine.progress.planned, "answer")
-        sys.stderr.write(f"scoring {answers} of {place.experiment}/{place.run_id}{shard}\n")
-        await watch_progress(engine, run_display())
+    if answers := work.progress.planned:
+        sys.stderr.write(f"scoring {counted(answers, 'answer')} of {place.experiment}/{place.run_id}\n")
+        await watch_progress(work, run_display())
 
 
 async def report_to(supervisor: "Supervisor", engine: "Engine", place: RunLocation) -> None:

@@ -21,9 +21,8 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TypeVar
 
-from holdfast.engine import Engine
 from holdfast.printable import clean, is_watched
-from holdfast.runs import RunLocation, new_event_loop
+from holdfast.runs import ObservedWork, RunLocation, new_event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BLOCKED_SECONDS = 3.0
@@ -42,18 +41,23 @@ class Stopper:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._main = asyncio.current_task()
-        self._engine: Engine | None = None
+        self._work: ObservedWork | None = None
         self._place: RunLocation | None = None
         self.received = 0
+        self._stopped_by: signal.Signals | None = None
         self._handled = threading.Event()
         self._gap_seconds = _read_gap()
         self._first_at = 0.0
         for number in _SIGNALS:
             signal.signal(number, self._receive)
 
-    def watch(self, engine: Engine, place: RunLocation) -> None:
-        """Set the engine to stop. Before this call, a signal cancels the main task."""
-        self._engine, self._place = engine, place
+    def watch(self, work: ObservedWork, place: RunLocation) -> None:
+        """Set the work to stop. Before this call, a signal cancels the main task. Work that follows other work is
+        stopped at once if a signal has arrived between them.
+        """
+        self._work, self._place = work, place
+        if self._stopped_by is not None:
+            work.stop(f"stopped by {self._stopped_by.name}")
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. It arrives between any two lines of the main thread: only the loop may touch the engine."""
@@ -72,19 +76,20 @@ class Stopper:
     def _stop(self, number: signal.Signals, count: int) -> None:
         if count == 2:
             self._handled.set()
-        if self._engine is None and count > 1:
+        if self._work is None and count > 1:
             self._end_process("ended before the run had begun to work")
-        elif self._engine is None:
+        elif self._work is None:
             assert self._main is not None
             self._main.cancel()
         elif count == 1:
-            grace = f"at most {self._engine.spec.grace_seconds:g} s for requests in flight; press again to stop now"
+            grace = f"at most {self._work.spec.grace_seconds:g} s for requests in flight; press again to stop now"
             lead = "" if is_watched(sys.stderr) else "\n"  # live lines are replaced, and with them the `^C`
             sys.stderr.write(f"{lead}{number.name}: stopping, {grace}\n")
-            self._engine.tell("run.shutdown_requested", f"by {number.name}")
-            self._engine.stop(f"stopped by {number.name}")
+            self._stopped_by = number
+            self._work.tell("run.shutdown_requested", f"by {number.name}")
+            self._work.stop(f"stopped by {number.name}")
         else:
-            self._engine.leave()
+            self._work.leave()
 
     def _guard(self) -> None:
         if not self._handled.wait(_BLOCKED_SECONDS):

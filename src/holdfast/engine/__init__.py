@@ -23,7 +23,7 @@ from holdfast.engine.budget import Amount, Grant, Grants, output_limit, spent_in
 from holdfast.engine.engine import Engine, RunJob
 from holdfast.engine.failures import failure_of, is_ours, secrets_of
 from holdfast.engine.history import KeyTraces, LastAttempt
-from holdfast.engine.progress import ModelProgress, Progress
+from holdfast.engine.progress import ModelProgress, Progress, RunCounts
 from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.engine.scoring import AnswerToScore, apply_scorer, batches_for, sources_of
 from holdfast.engine.watchdog import Watchdog, WatchdogOptions
@@ -39,6 +39,7 @@ __all__ = [
     "LastAttempt",
     "ModelProgress",
     "Progress",
+    "RunCounts",
     "RunJob",
     "Ticket",
     "Tickets",

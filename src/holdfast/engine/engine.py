@@ -195,13 +195,13 @@ class Engine:
         time, because they are paid for.
         """
         grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
+        self.reason = self.reason or reason
         if self._stopping:
             if self.over_budget and self._draining is not None:
                 self._draining.cancel()
                 self._draining = asyncio.ensure_future(self._drain(grace))
             return
-        self._stopping = True
-        self.reason, self.cancelled = reason, cancelled
+        self._stopping, self.cancelled = True, cancelled
         self._sampler.drain()
         for client in self._all_clients():
             client.drain()

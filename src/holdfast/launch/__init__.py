@@ -10,14 +10,14 @@ from holdfast.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.launch.job import ClusterOptions, LaunchJob, find_repository
-    from holdfast.launch.local import LocalWorkers, WorkerEnd, read_progress
+    from holdfast.launch.local import LocalWorkers, RunProgress, WorkerEnd
     from holdfast.launch.registry import LAUNCHERS, Launcher, submit
 else:  # hidden from type checkers, which would accept every misspelt name
     __getattr__ = lazy_exports(
         __name__,
         {
             "job": "ClusterOptions LaunchJob find_repository",
-            "local": "LocalWorkers WorkerEnd read_progress",
+            "local": "LocalWorkers RunProgress WorkerEnd",
             "registry": "LAUNCHERS Launcher submit",
         },
     )
@@ -28,8 +28,8 @@ __all__ = [
     "LaunchJob",
     "Launcher",
     "LocalWorkers",
+    "RunProgress",
     "WorkerEnd",
     "find_repository",
-    "read_progress",
     "submit",
 ]

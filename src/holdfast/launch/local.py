@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.engine import Progress
-from holdfast.journal import read_lease
+from holdfast.journal import Lease, read_lease
 from holdfast.records import Shard
-from holdfast.runs import RunLocation, shard_location
+from holdfast.runs import RunLocation, shard_location, shard_standings
 
 _RESTARTS_MAX = 5
 _TAIL_BYTES = 4000
@@ -150,25 +150,45 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def read_progress(
-    root: RunLocation, count: int, planned: int, pids: Collection[int], before: Progress | None, now: float
-) -> Progress:
-    """The progress of all shards, from their leases. `pids`: of the workers. `before`: the first progress that was
-    read, which says what was done when this command began.
+class RunProgress:
+    """The progress of all shards, from the leases of their workers: those of this machine, and the last ones of others
+    in the mirror, if the run has one.
     """
-    found = Progress(planned, started=now, shards=count, workers=len(pids))
-    for number in range(1, count + 1):
-        lease = read_lease(shard_location(root, Shard(number, count)).folder)
-        if lease is None:
-            continue
-        found.finished += lease.finished
-        found.failed += lease.failed
-        found.shards_done += lease.end == "run.completed" and lease.planned == lease.finished + lease.failed
-        if lease.holder.pid in pids and not lease.released:
-            found.in_flight += lease.in_flight
-            found.held = found.held or lease.held
-    if before is None:
-        found.before, found.failed_before = found.finished + found.failed, found.failed
-    else:
-        found.started, found.before, found.failed_before = before.started, before.before, before.failed_before
-    return found
+
+    def __init__(self, root: RunLocation, count: int, mirror: str = "") -> None:
+        """`mirror`: the URL in the run's spec, if any."""
+        self._root = root
+        self._shards = [Shard(number, count) for number in range(1, count + 1)]
+        self._mirror = mirror
+        self._elsewhere: dict[Shard, Lease] = {}
+        self._first: Progress | None = None
+        """The first that was read. It says what was done when this command began."""
+
+    def look_elsewhere(self) -> None:
+        """Read the leases in the mirror. It costs a few requests for each shard."""
+        if self._mirror:
+            found = shard_standings(self._root, len(self._shards), self._mirror)
+            self._elsewhere = {shard: each.lease for shard, each in found.items() if each.lease is not None}
+
+    def read(self, planned: int, pids: Collection[int], now: float) -> Progress:
+        """`pids`: of the workers of this command."""
+        found = Progress(planned, started=now, shards=len(self._shards), workers=len(pids))
+        for shard in self._shards:
+            here = read_lease(shard_location(self._root, shard).folder)
+            leases = [each for each in (here, self._elsewhere.get(shard)) if each is not None]
+            lease = max(leases, key=lambda each: each.epoch, default=None)
+            if lease is None:
+                continue
+            found.finished += lease.finished
+            found.failed += lease.failed
+            found.shards_done += lease.end == "run.completed" and lease.planned == lease.finished + lease.failed
+            if lease is here and lease.holder.pid in pids and not lease.released:
+                found.in_flight += lease.in_flight
+                found.held = found.held or lease.held
+        first = self._first
+        if first is None:
+            found.before, found.failed_before = found.finished + found.failed, found.failed
+            self._first = found
+        else:
+            found.started, found.before, found.failed_before = first.started, first.before, first.failed_before
+        return found

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, observer, watch_progress
     from holdfast.runs.execution.resume import read_story, stored_spec
-    from holdfast.runs.execution.session import Observe, RunOutcome, is_too_many
+    from holdfast.runs.execution.session import Observe, ObservedWork, RunOutcome, is_too_many
     from holdfast.runs.execution.workers import ShardChoice, execute, extend, join
     from holdfast.runs.executors.placement import Ended, Placement, PlacementOptions
     from holdfast.runs.executors.process import Supervisor, WorkerCommand, find_supervisor
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from holdfast.runs.shard_scorer import rescan_anomalies, score
     from holdfast.runs.shards.layout import shard_location
     from holdfast.runs.shards.origins import Origin, find_origins, read_session
+    from holdfast.runs.shards.standings import shard_standings
     from holdfast.runs.store.lookup import (
         RunLocation,
         command_with_runs,
@@ -116,7 +117,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "execution.preparation": "Given ServerCheck check check_servers check_startable find_modules_beside",
             "execution.progress": "LiveDisplay PlainDisplay observer watch_progress",
             "execution.resume": "read_story stored_spec",
-            "execution.session": "Observe RunOutcome is_too_many",
+            "execution.session": "Observe ObservedWork RunOutcome is_too_many",
             "executors.placement": "Ended Placement PlacementOptions",
             "executors.process": "Supervisor WorkerCommand find_supervisor",
             "executors.ray_pool": "RayChoice RayPool check_hosts check_ray connected count_places",
@@ -137,6 +138,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "shard_scorer": "rescan_anomalies score",
             "shards.layout": "shard_location",
             "shards.origins": "Origin find_origins read_session",
+            "shards.standings": "shard_standings",
             "store.lookup": (
                 "RunLocation command_with_runs default_store find_run finish_removals folders_in newest_runs "
                 "suggest_resume_command wrong_names"
@@ -167,6 +169,7 @@ __all__ = [
     "Merged",
     "MirrorProgress",
     "Observe",
+    "ObservedWork",
     "Origin",
     "Overrides",
     "Placement",
@@ -268,6 +271,7 @@ __all__ = [
     "select_runs",
     "set_score",
     "shard_location",
+    "shard_standings",
     "state_folder",
     "stored_spec",
     "suggest_resume_command",

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.errors import UsageError
 from holdfast.journal import SHARDS, StoredObjects
-from holdfast.records import Draft, RunEnded, ScoreGiven, draft, parse_shard
+from holdfast.records import Draft, RunEnded, ScoreGiven, Shard, draft, parse_shard, shard_index
 from holdfast.runs.control import (
     NOTHING_CHANGES,
     ControlRequest,
@@ -24,15 +24,16 @@ from holdfast.runs.control import (
 from holdfast.runs.execution.orders import is_cancelled
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, stored_spec
 from holdfast.runs.execution.session import close_quietly
-from holdfast.runs.mirror.claim import objects_of, update_from_mirror
+from holdfast.runs.mirror.claim import objects_of, restore_from_mirror, update_from_mirror
 from holdfast.runs.mirror.remote import read_heartbeats
 from holdfast.runs.run import Run
 from holdfast.runs.scoring import Edit, edited
 from holdfast.runs.shards.copy import mirror_of
-from holdfast.runs.shards.layout import begun_shards, is_sharded, read_started, shard_of_key
+from holdfast.runs.shards.layout import begun_shards, is_sharded, read_started, shard_location
 from holdfast.runs.shards.standings import shard_standings
 from holdfast.runs.store.damage import require_started
 from holdfast.runs.store.lookup import RunLocation, not_started_error
+from holdfast.spec import read_stored_spec
 from holdfast.state import Story, standing_by, standing_of
 
 Send = Callable[[ControlRequest], tuple[bool, str] | None]
@@ -159,11 +160,23 @@ def set_score(place: RunLocation, edit: Edit, *, quiet: bool = False) -> ScoreGi
     if place.url:
         raise UsageError(f"{place.run_id} is open as a copy from a mirror, which cannot change; restore it first")
     if is_sharded(place):  # the journal of the answer has its score too
-        place = shard_of_key(place, edit.key) or place
+        place = _shard_of(place, edit.key)
     with Run(place, quiet=quiet) as run:
         score = edited(run, edit)
     write_request(place, ControlRequest("score", key=edit.key, score=score))
     return score
+
+
+def _shard_of(place: RunLocation, key: str) -> RunLocation:
+    """The shard of a key, with what other machines have recorded in it; the run itself if the shard has not begun."""
+    root = _read_root(place)
+    assert root.started is not None
+    count = root.started.shards
+    shard = shard_location(place, Shard(shard_index(key.rpartition("/")[0], count) + 1, count))
+    mirror = read_stored_spec(root.spec).mirror
+    restore_from_mirror(mirror, shard, _log.warning)
+    update_from_mirror(mirror, shard, _log.warning)
+    return shard if shard.began else place
 
 
 def _send_to_live(place: RunLocation, request: ControlRequest) -> None:

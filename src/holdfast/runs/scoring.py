@@ -22,7 +22,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine import AnomalyScan, AnswerToScore, Tickets, apply_scorer, batches_for, secrets_of, sources_of
+from holdfast.engine import (
+    AnomalyScan,
+    AnswerToScore,
+    Progress,
+    RunCounts,
+    Tickets,
+    apply_scorer,
+    batches_for,
+    secrets_of,
+    sources_of,
+)
 from holdfast.errors import SpecError, UsageError, storage_errors
 from holdfast.journal import Lease, Reader, this_process, write_lease
 from holdfast.models import identity_of
@@ -270,6 +280,19 @@ async def score(
         cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
         selected=selected,
     )
+
+
+def plan_scoring(given: Given, place: RunLocation, part: ShardPart | None = None) -> Progress:
+    """What `score` has to do in a run or a shard: how many answers of each model have no scores yet."""
+    prepared, reading = read_and_prepare(given, place)
+    fold = reading.fold
+    require_started(place, fold)
+    fold.judge_again()
+    if part is not None:
+        _narrow(fold, part.selected)
+    return RunCounts(
+        fold, fold.story.cells, prepared.works, prepared.scorers, time.monotonic(), only_scores=True
+    ).progress
 
 
 def select_answers(prepared: Prepared, reading: Reading, selection: AnswerSelection) -> SelectedAnswers | None:

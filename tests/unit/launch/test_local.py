@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.journal import write_lease
 from holdfast.journal.ownership.lease import Holder, Lease
-from holdfast.launch import LocalWorkers, read_progress
+from holdfast.launch import LocalWorkers, RunProgress
 from holdfast.launch.local import divide_cores
 from holdfast.records import Shard
 from holdfast.runs import shard_location
@@ -91,9 +91,10 @@ def test_the_progress_adds_up_the_shards(tmp_path: Path) -> None:
         Path(folder).mkdir(parents=True)
         lease = Lease(Holder(pid, "here"), 1, 1, 0.0, 0.0, 30.0, planned=5, finished=finished, in_flight=3, end=end)
         write_lease(folder, lease)
-    before = read_progress(root, 4, 20, (), None, 100.0)
+    progress = RunProgress(root, 4)
+    before = progress.read(20, (), 100.0)
     assert (before.before, before.started) == (8, 100.0)
-    found = read_progress(root, 4, 20, {7}, before, 200.0)
+    found = progress.read(20, {7}, 200.0)
     assert (found.finished, found.before, found.started) == (8, 8, 100.0)
     assert (found.shards_done, found.shards, found.workers) == (1, 4, 1)
     assert found.in_flight == 3, "the worker of the third shard is dead"

@@ -17,7 +17,6 @@ from holdfast.cli.output import hanging, print_json, print_line, print_sentence,
 from holdfast.cli.progress import spinner, watch_scoring
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.cli.targets import run_to_read
-from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report import (
     ExportLine,
@@ -35,6 +34,7 @@ from holdfast.report import (
 from holdfast.runs import (
     Edit,
     Given,
+    ObservedWork,
     Overrides,
     Run,
     RunLocation,
@@ -145,10 +145,10 @@ def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
 
 
 async def _score(given: Given, place: RunLocation, request: ScoreRequest, stopper: Stopper) -> Scored:
-    async def observe(engine: Engine, place: RunLocation) -> None:
-        stopper.watch(engine, place)
+    async def observe(work: ObservedWork, place: RunLocation) -> None:
+        stopper.watch(work, place)
         reading.end()
-        await watch_scoring(engine, place)
+        await watch_scoring(work, place)
 
     with spinner(f"reading the answers of {place.run_id}") as reading:
         return await score(given, place, request, observe)

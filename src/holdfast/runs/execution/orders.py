@@ -54,8 +54,17 @@ class OrderWatch:
         self._observe = observe
         self._pause_seconds = pause_seconds
         self._tunes = tunes
+        self._engine: Engine | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped the engine of the last shard, also if that was after its end: a signal that
+        arrives between two shards stops that one. An engine that stops because it lost its shard has no reason.
+        """
+        return self._engine is not None and self._engine.reason != ""
 
     async def __call__(self, engine: Engine, place: RunLocation) -> None:
+        self._engine = engine
         observing = asyncio.ensure_future(self._observe(engine, place)) if self._observe else None
         try:
             while True:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TextIO, cast
 
-from holdfast.engine import Engine, Progress
+from holdfast.engine import Progress
 from holdfast.printable import Lines, LiveBlock, is_watched, lacks_blocks, one_line, terminal_size, uses_color
 from holdfast.report import (
     ProgressLayout,
@@ -28,7 +28,7 @@ from holdfast.report import (
     plain_line,
     progress_html,
 )
-from holdfast.runs.execution.session import Observe
+from holdfast.runs.execution.session import ObservedWork, ObserveWork
 from holdfast.runs.store.lookup import RunLocation
 
 _SHOW_SECONDS = 0.25
@@ -53,7 +53,7 @@ class Display(Protocol):
     def show(self, progress: Progress, *, ended: bool = False) -> None: ...
 
 
-def observer(quiet: bool = False) -> Observe | None:
+def observer(quiet: bool = False) -> ObserveWork | None:
     """The display of a Python program in this environment; None if it shall be quiet."""
     if quiet:
         return None
@@ -61,20 +61,20 @@ def observer(quiet: bool = False) -> Observe | None:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:
-        return lambda engine, place: watch_progress(engine, _CellDisplay())
+        return lambda work, place: watch_progress(work, _CellDisplay())
     if is_watched(sys.stderr):
         return _watch_on_terminal
-    return lambda engine, place: watch_progress(engine, ScriptDisplay(place.run_id))
+    return lambda work, place: watch_progress(work, ScriptDisplay(place.run_id))
 
 
-async def watch_progress(engine: Engine, display: Display) -> None:
+async def watch_progress(work: ObservedWork, display: Display) -> None:
     """Update a display until cancelled. The last state stays visible."""
     try:
         while True:
-            display.show(engine.progress_by_model())
+            display.show(work.progress_by_model())
             await asyncio.sleep(display.seconds)
     finally:
-        display.show(engine.progress_by_model(), ended=True)
+        display.show(work.progress_by_model(), ended=True)
 
 
 class LiveDisplay:
@@ -274,9 +274,9 @@ class _StreamAbove:
 _TERMINAL = _Terminal()
 
 
-async def _watch_on_terminal(engine: Engine, place: RunLocation) -> None:
+async def _watch_on_terminal(work: ObservedWork, place: RunLocation) -> None:
     with _TERMINAL.showing(place) as display:
-        await watch_progress(engine, display)
+        await watch_progress(work, display)
 
 
 class ScriptDisplay:

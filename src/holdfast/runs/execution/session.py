@@ -11,10 +11,11 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from holdfast.engine import Engine, RunJob, Watchdog, WatchdogOptions, sources_of
+from holdfast.engine import Engine, Progress, RunJob, Watchdog, WatchdogOptions, sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, describe_error
 from holdfast.journal import OpenRequest, Reader, Writer, WriterOptions, open_writer, read_lease, write_lease
 from holdfast.printable import clean
@@ -33,6 +34,28 @@ _END_SECONDS = 10.0
 """How long a stopped run waits for a full disk before it gives up recording its end."""
 _REASON_MAX = 2000
 Observe = Callable[[Engine, RunLocation], Awaitable[None]]
+
+
+class ObservedWork(Protocol):
+    """What a display shows and a signal stops: an engine, or those of several shards as one."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def progress(self) -> Progress: ...
+
+    def progress_by_model(self) -> Progress: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def tell(self, event: str, message: str) -> None: ...
+
+
+ObserveWork = Callable[[ObservedWork, RunLocation], Awaitable[None]]
+"""An observer that only shows the work and stops it."""
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
@@ -218,11 +241,15 @@ async def run_observed(session: RunSession, engine: Engine) -> None:
         await engine.run()
     finally:
         if watcher is not None:
-            watcher.cancel()
-            (result,) = await asyncio.gather(watcher, return_exceptions=True)
-            if isinstance(result, Exception):  # an error of the observer must not end the run
-                warn = logging.getLogger("holdfast").warning
-                warn("the progress display failed: %r; the run is not affected", result)
+            await end_observer(watcher)
+
+
+async def end_observer(watcher: "asyncio.Future[None]") -> None:
+    watcher.cancel()
+    (result,) = await asyncio.gather(watcher, return_exceptions=True)
+    if isinstance(result, Exception):  # an error of the observer must not end the run
+        warn = logging.getLogger("holdfast").warning
+        warn("the progress display failed: %r; the run is not affected", result)
 
 
 async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:

@@ -105,7 +105,7 @@ async def execute(
 ) -> RunOutcome:
     """Start or continue a run: all of it or, with a `choice`, as one of the workers of a sharded run."""
     with storage_errors(place.folder):
-        count = await asyncio.to_thread(_count_shards, given, place)
+        count = await _count_shards(given, place, waits=choice is not None)
     if choice is None and not count:
         return await execute_whole(given, place, observe, retry)
     if choice is not None:
@@ -117,7 +117,7 @@ async def execute(
 async def extend(given: Given, place: RunLocation, observe: Observe | None = None) -> RunOutcome:
     """Add keys to the plan of a run, and resume it. The plans of shards follow when a worker claims them."""
     with storage_errors(place.folder):
-        count = await asyncio.to_thread(_count_shards, given, place)
+        count = await _count_shards(given, place, waits=False)
         if not count:
             return await extend_whole(given, place, observe)
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
@@ -136,14 +136,23 @@ async def join(given: Given, place: RunLocation, choice: ShardChoice) -> None:
     for a driver, so that a wrong spec is refused before workers are placed.
     """
     with storage_errors(place.folder):
-        _check_choice(choice, given, place, await asyncio.to_thread(_count_shards, given, place))
+        _check_choice(choice, given, place, await _count_shards(given, place, waits=True))
         await _Worker(given, place, None, choice).join()
 
 
-def _count_shards(given: Given, place: RunLocation) -> int | None:
-    """How many shards an existing run has; 0 if it was begun without; None if it does not exist."""
-    restore_from_mirror(given.spec.mirror, place, _log.warning)
-    started = read_started(place)
+async def _count_shards(given: Given, place: RunLocation, *, waits: bool) -> int | None:
+    """How many shards an existing run has; 0 if it was begun without; None if it does not exist. `waits`: until another
+    worker of this machine, which began at the same time, has fetched the run from its mirror. Else HeldError.
+    """
+    while True:
+        try:
+            await asyncio.to_thread(restore_from_mirror, given.spec.mirror, place, _log.warning)
+            break
+        except HeldError:
+            if not waits:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+    started = await asyncio.to_thread(read_started, place)
     return None if started is None else started.shards
 
 
@@ -151,12 +160,15 @@ def _check_choice(choice: ShardChoice, given: Given, place: RunLocation, count: 
     if count is not None and count != choice.count:
         has = f"has {count} shards" if count else "was begun without shards"
         raise DriftError(f"{place.run_id} {has}: the number of shards cannot change; start a run with another --id")
-    is_shared = given.spec.mirror is not None or choice.number or choice.this_host or is_networked(place.store)
-    if not is_shared:
+    mirror = given.spec.mirror
+    is_claimed = mirror is not None and mirror.exclusive
+    if not (is_claimed or choice.number or choice.this_host or is_networked(place.store)):
+        lacks = "the spec has no mirror" if mirror is None else "nobody claims shards in a mirror with exclusive: false"
+        remedy = "add a mirror" if mirror is None else "set mirror.exclusive: true"
         raise UsageError(
-            f"--shards: {place.store} is on a disk of this machine, and the spec has no mirror, so workers on other "
-            "machines would each pay for all shards; add a mirror, use a store on a network file system, or, if all "
-            "workers run on this machine, add --this-host"
+            f"--shards: {place.store} is on a disk of this machine, and {lacks}, so workers on other machines would "
+            f"each pay for all shards; {remedy}, use a store on a network file system, or, if all workers run on this "
+            "machine, add --this-host"
         )
 
 
@@ -192,7 +204,7 @@ class _Worker:
         """`retry`: begin a new round for failed samples, if there are any; None: only join."""
         prepared = await self._join_round(retry)
         stopped: RunOutcome | None = None
-        while True:
+        while stopped is not None or not self._observe.is_stopped:
             try:
                 shard = await self._next_shard(only_crashed=stopped is not None)
                 if shard is None:
@@ -469,14 +481,20 @@ class _Worker:
                 if self._search.should_list_marks:
                     marked = await asyncio.to_thread(self._marks.read, *self._stage)
                     self._search.learn(marked.begun, marked.complete)
-            if self._search.is_over or only_crashed:
+            if self._search.is_over or only_crashed or self._observe.is_stopped:
                 break
             if not self._is_waiting:
                 _log.warning("other workers hold all shards that are left; waiting in case one of them dies")
                 self._is_waiting = True
-            await asyncio.sleep(self._search.pause)
+            await self._pause()
             await asyncio.to_thread(self._catch_up)
         return None
+
+    async def _pause(self) -> None:
+        """Wait before the next look at shards that others hold. A signal ends it."""
+        end = time.monotonic() + self._search.pause
+        while not self._observe.is_stopped and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - the loop's own end
+            await asyncio.sleep(min(left, PAUSE_SECONDS))
 
     def _read_unsettled(self) -> frozenset[Shard]:
         """By the ledger: its worker may have been killed before it wrote a lease."""
@@ -568,7 +586,7 @@ class _Worker:
             if not self._is_apart:
                 spec = msgspec.structs.replace(spec, limits=stopped.spec.limits)
             return msgspec.structs.replace(total, spec=spec, interrupted=True, budget=stopped.budget)
-        if self._is_cancelled and left:
+        if (self._is_cancelled or self._observe.is_stopped) and left:
             return msgspec.structs.replace(total, interrupted=True)
         reasons = dict.fromkeys(each for done in self._done.values() for each in done.stopped)
         is_complete = not left and all(each.complete for each in self._done.values())

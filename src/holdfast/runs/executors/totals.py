@@ -100,6 +100,7 @@ def _add_shards(name: str, before: ModelProgress, totals: WorkerTotals) -> Model
         model.finished += last.finished - first.finished
         model.failed += last.failed - first.failed
         model.stopped += last.stopped
+        model.scorer_failures += last.scorer_failures
         model.has_unpriced = model.has_unpriced or last.has_unpriced
         if last.dollars is not None:
             model.dollars = (model.dollars or 0.0) + last.dollars

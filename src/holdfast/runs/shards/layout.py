@@ -36,12 +36,6 @@ def begun_shards(root: RunLocation) -> Iterator[RunLocation]:
             yield place
 
 
-def shard_of_key(root: RunLocation, key: str) -> RunLocation | None:
-    """The shard that a key belongs to; None if it has not begun."""
-    sample = key.rpartition("/")[0]
-    return next((each for each in begun_shards(root) if parse_shard(each.shard).has(sample)), None)
-
-
 def read_started(place: RunLocation) -> RunStarted | None:
     """The first record of a run, without reading the others; None if the run has not begun."""
     if not place.began:

@@ -22,7 +22,7 @@ from holdfast.cli.progress import run_display, spinner
 from holdfast.engine import Progress
 from holdfast.errors import UsageError
 from holdfast.files import replace_file
-from holdfast.launch import LAUNCHERS, ClusterOptions, LaunchJob, LocalWorkers, WorkerEnd, read_progress, submit
+from holdfast.launch import LAUNCHERS, ClusterOptions, LaunchJob, LocalWorkers, RunProgress, WorkerEnd, submit
 from holdfast.records import SHARDS_MAX
 from holdfast.report import counted
 from holdfast.runs import Overrides, Run, RunLocation, RunOutcome, default_store, new_run_location, read_story
@@ -138,12 +138,14 @@ def _run_workers(job: LaunchJob) -> int:
     workers = LocalWorkers([sys.executable, "-m", "holdfast", *words], job.workers, logs)
     place, how = job.place, f"{counted(job.workers, 'worker')}, {counted(job.shards, 'shard')}"
     write_message(f"run {place.experiment}/{place.run_id} in {place.folder}: {how}")
-    before = read_progress(place, job.shards, _planned(place), (), None, time.monotonic())
+    run = RunProgress(place, job.shards, job.spec.mirror.url if job.spec.mirror is not None else "")
+    run.look_elsewhere()
+    before = run.read(_planned(place), (), time.monotonic())
     try:
         with _forwarding_signals(workers, job.spec.grace_seconds):
             try:
                 workers.start()
-                last = _watch(job, workers, before)
+                last = _watch(job, workers, run, before)
             except BaseException:  # no worker continues to spend money unseen
                 workers.stop(signal.SIGTERM)
                 raise
@@ -180,7 +182,7 @@ def _forwarding_signals(workers: LocalWorkers, grace_seconds: float) -> Iterator
             signal.signal(number, handler)
 
 
-def _watch(job: LaunchJob, workers: LocalWorkers, before: Progress) -> Progress:
+def _watch(job: LaunchJob, workers: LocalWorkers, run: RunProgress, before: Progress) -> Progress:
     """Show the progress of all workers until they have ended. Returns the last progress."""
     planned = 0
     with spinner("waiting for the plan of the first worker"):
@@ -193,7 +195,9 @@ def _watch(job: LaunchJob, workers: LocalWorkers, before: Progress) -> Progress:
     display = run_display()
     while True:
         _report_restarts(workers)
-        progress = read_progress(job.place, job.shards, planned, workers.pids, before, time.monotonic())
+        if not workers.pids:
+            run.look_elsewhere()  # what workers of other machines have done meanwhile
+        progress = run.read(planned, workers.pids, time.monotonic())
         display.show(progress, ended=not workers.pids)
         if not workers.pids:
             return progress

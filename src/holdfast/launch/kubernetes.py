@@ -77,10 +77,10 @@ def write_kubernetes(job: LaunchJob) -> str:
 
 def _check(job: LaunchJob) -> None:
     mirror = job.spec.mirror
-    if mirror is None or split_url(mirror.url)[0] == "file":
+    if mirror is None or not mirror.exclusive or split_url(mirror.url)[0] == "file":
         raise UsageError(
-            "launch kubernetes: pods share no disk, so the run needs a mirror in an object store; add to the spec, for "
-            "example: mirror: {url: s3://bucket/evals}"
+            "launch kubernetes: pods share no disk, so the run needs a mirror in an object store, in which pods claim "
+            "shards; write in the spec, for example: mirror: {url: s3://bucket/evals}, without exclusive: false"
         )
     if not job.cluster.image:
         raise UsageError("launch kubernetes: name an image that has holdfast installed: --image REGISTRY/NAME:TAG")

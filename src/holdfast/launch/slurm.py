@@ -12,6 +12,7 @@ import sys
 
 from holdfast.errors import UsageError
 from holdfast.launch.job import LaunchJob, job_name
+from holdfast.runs import require_claims
 from holdfast.state import is_networked
 
 _GAP_SECONDS = 5
@@ -56,12 +57,8 @@ exit "$code"
 
 def write_slurm(job: LaunchJob) -> str:
     """The script for `sbatch`."""
-    if job.spec.mirror is None and not job.cluster.this_host and not is_networked(_existing(job.place.store)):
-        raise UsageError(
-            f"launch slurm: {job.place.store} is on a disk of this machine, and the spec has no mirror, so every node "
-            "would pay for all shards; add a mirror, use --store on a network file system, or, if the cluster is only "
-            "this machine, add --this-host"
-        )
+    if not job.cluster.this_host and not is_networked(_existing(job.place.store)):
+        require_claims("launch slurm", job.place.store, job.spec.mirror)
     for option in job.cluster.scheduler_options:
         if not option.startswith("-") or not option.isprintable():
             raise UsageError(f"--option {option!r}: write one option of sbatch, such as --option=--partition=gpu")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.runs.execution.progress import LiveDisplay, PlainDisplay, observer, watch_progress
     from holdfast.runs.execution.resume import read_story, stored_spec
     from holdfast.runs.execution.session import Observe, ObservedWork, RunOutcome, is_too_many
-    from holdfast.runs.execution.workers import ShardChoice, execute, extend, join
+    from holdfast.runs.execution.workers import ShardChoice, execute, extend, join, require_claims
     from holdfast.runs.executors.placement import Ended, Placement, PlacementOptions
     from holdfast.runs.executors.process import Supervisor, WorkerCommand, find_supervisor
     from holdfast.runs.executors.ray_pool import RayChoice, RayPool, check_hosts, check_ray, connected, count_places
@@ -146,7 +146,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
             "store.trust": "references_of state_folder",
             "summary": "EvaluationLine MirrorProgress RunSummary ShardStatus WaitingJob count_shards",
             "verification": "ScoresChecked verify_files verify_mirrored",
-            "execution.workers": "ShardChoice execute extend join",
+            "execution.workers": "ShardChoice execute extend join require_claims",
         },
     )
 
@@ -260,6 +260,7 @@ __all__ = [
     "replay_in_debugger",
     "report_format",
     "report_source",
+    "require_claims",
     "rescan_anomalies",
     "resolve_run",
     "resolve_scorers",

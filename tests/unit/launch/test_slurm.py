@@ -113,8 +113,10 @@ def test_before_the_time_limit_a_task_stops_and_is_requeued(tmp_path: Path, is_l
 
 
 def test_a_store_that_nodes_do_not_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="add a mirror, use --store on a network file system"):
+    with pytest.raises(UsageError, match="add a mirror, use a store on a network file system"):
         script_of(job_in(tmp_path, cluster=ClusterOptions()))
+    with pytest.raises(UsageError, match="nobody claims shards"):
+        script_of(job_in(tmp_path, cluster=ClusterOptions(), mirror={**MIRROR, "exclusive": False}))
     assert "--this-host" not in script_of(job_in(tmp_path, cluster=ClusterOptions(), mirror=MIRROR))
 
 

@@ -74,7 +74,7 @@ from holdfast.runs.shards.search import PAUSE_SECONDS, ShardLook, ShardSearch
 from holdfast.runs.shards.standings import has_failures, shard_standings
 from holdfast.runs.store.lookup import RunLocation
 from holdfast.runs.store.provenance import collect_versions, describe_host, write_spec_file
-from holdfast.spec import RunLimits, spec_mapping, with_own_places
+from holdfast.spec import Mirror, RunLimits, spec_mapping, with_own_places
 from holdfast.state import Standing, Story, is_networked
 from holdfast.version import __version__
 
@@ -160,16 +160,23 @@ def _check_choice(choice: ShardChoice, given: Given, place: RunLocation, count: 
     if count is not None and count != choice.count:
         has = f"has {count} shards" if count else "was begun without shards"
         raise DriftError(f"{place.run_id} {has}: the number of shards cannot change; start a run with another --id")
-    mirror = given.spec.mirror
-    is_claimed = mirror is not None and mirror.exclusive
-    if not (is_claimed or choice.number or choice.this_host or is_networked(place.store)):
-        lacks = "the spec has no mirror" if mirror is None else "nobody claims shards in a mirror with exclusive: false"
-        remedy = "add a mirror" if mirror is None else "set mirror.exclusive: true"
-        raise UsageError(
-            f"--shards: {place.store} is on a disk of this machine, and {lacks}, so workers on other machines would "
-            f"each pay for all shards; {remedy}, use a store on a network file system, or, if all workers run on this "
-            "machine, add --this-host"
-        )
+    if not (choice.number or choice.this_host or is_networked(place.store)):
+        require_claims("--shards", place.store, given.spec.mirror)
+
+
+def require_claims(what: str, store: str, mirror: Mirror | None) -> None:
+    """UsageError if workers of several machines cannot claim shards in the mirror, as a local store requires. `what`
+    they were to be started with.
+    """
+    if mirror is not None and mirror.exclusive:
+        return
+    lacks = "the spec has no mirror" if mirror is None else "nobody claims shards in a mirror with exclusive: false"
+    remedy = "add a mirror" if mirror is None else "set mirror.exclusive: true"
+    raise UsageError(
+        f"{what}: {store} is on a disk of this machine, and {lacks}, so workers on other machines would each pay for "
+        f"all shards; {remedy}, use a store on a network file system, or, if all workers run on this machine, add "
+        "--this-host"
+    )
 
 
 class _Worker:

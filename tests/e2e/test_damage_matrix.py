@@ -18,7 +18,8 @@ ORIGINALS = ("journal", "first segment", "middle segment", "last segment", "plan
 DERIVED = ("spec.yaml", "lease.json", "lock", "log.jsonl", ":index", ":catalog")
 EVERY = [(run, role) for run in (DONE, KILLED) for role in (*ORIGINALS, "started.jsonl", "blobs", *DERIVED)]
 QUICK = [
-    *((DONE, role) for role in ("journal", "last segment", "plan.jsonl.zst", "blob", ":index")),
+    *((DONE, role) for role in ("last segment", "plan.jsonl.zst", ":index")),
+    *(pytest.param(DONE, role, marks=pytest.mark.long) for role in ("journal", "blob")),
     *(pytest.param(DONE, role, marks=pytest.mark.long) for role in ("first segment", "middle segment")),
     *(pytest.param(DONE, role, marks=pytest.mark.long) for role in ("data.jsonl.zst", "started.jsonl")),
     (KILLED, "last segment"),

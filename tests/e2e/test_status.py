@@ -199,6 +199,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_readers_that_look_all_the_time_do_not_keep_a_writer_from_starting(tmp_path: Path) -> None:
     course = stage(tmp_path, 2)
     assert run(*course.command, cwd=tmp_path).code == 0

@@ -1,11 +1,13 @@
 """The source itself keeps the house's rules: sizes, names, docstrings, a small public face, no traces of machines."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -57,39 +59,55 @@ LONG_FUNCTIONS: frozenset[str] = frozenset()
 """Exceptions to the limit of 70 lines. The list may only shrink."""
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
+class Function(NamedTuple):
+    """A function of the source, by its path and name."""
+
+    place: str
+    lines: int
+    parameters: int
+    is_command: bool
+    """The parameters of a command are its options."""
+
+
+class Programs(NamedTuple):
+    """What several tests want to know of the source, which takes seconds to parse."""
+
+    functions: list[Function]
+    without_docstring: list[Path]
+
+
+@functools.cache
+def programs() -> Programs:
+    found = Programs([], [])
+    for path in PROGRAMS:
+        tree = ast.parse(path.read_text())
+        if tree.body and not ast.get_docstring(tree):
+            found.without_docstring.append(path)
+        is_command = path.name == "main.py" or path.parent.name == "groups"
+        for function in functions(tree):
+            own = [each for each in function.args.args if each.arg not in {"self", "cls"}] + function.args.kwonlyargs
+            lines = (function.end_lineno or 0) - function.lineno + 1
+            place = f"{path.relative_to(ROOT)}:{function.name}"
+            found.functions.append(Function(place, lines, len(own), is_command))
+    return found
+
+
 def test_no_function_is_longer_than_70_lines() -> None:
-    long = {
-        f"{path.relative_to(ROOT)}:{function.name}"
-        for path in PROGRAMS
-        for function in functions(path)
-        if (function.end_lineno or 0) - function.lineno + 1 > 70
-    }
-    assert long == LONG_FUNCTIONS
+    assert {each.place for each in programs().functions if each.lines > 70} == LONG_FUNCTIONS
 
 
 def test_no_file_is_longer_than_600_lines() -> None:
     assert [path.name for path in PROGRAMS if len(path.read_text().splitlines()) > 600] == []
 
 
-COMMANDS = {"main.py"}
-"""The parameters of a command are its options: here, and in the folder `cli/groups`."""
-
-
 def test_no_function_takes_more_than_six_parameters() -> None:
-    many = [
-        f"{path.relative_to(ROOT)}:{function.name}"
-        for path in PROGRAMS
-        if path.name not in COMMANDS and path.parent.name != "groups"
-        for function in functions(path)
-        if len([a for a in function.args.args if a.arg not in {"self", "cls"}]) + len(function.args.kwonlyargs) > 6
-    ]
-    assert many == []
+    assert [each.place for each in programs().functions if each.parameters > 6 and not each.is_command] == []
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:
@@ -99,8 +117,7 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 
 def test_every_module_says_what_it_owns() -> None:
-    silent = [path for path in PROGRAMS if path.read_text() and not ast.get_docstring(ast.parse(path.read_text()))]
-    assert silent == []
+    assert programs().without_docstring == []
 
 
 def test_the_public_face_is_small_and_pinned() -> None:
@@ -115,8 +132,9 @@ def test_every_test_can_fail() -> None:
     tests: list[str] = []
     asserting: set[str] = set()
     for path in TESTS:
-        lines = path.read_text().splitlines()
-        for function in functions(path):
+        text = path.read_text()
+        lines = text.splitlines()
+        for function in functions(ast.parse(text)):
             body = "\n".join(lines[function.lineno - 1 : function.end_lineno])
             if any(word in body for word in ASSERTING):
                 asserting.add(function.name)

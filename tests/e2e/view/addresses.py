@@ -5,12 +5,22 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
 from holdfast.journal import Entry, Reader
 from holdfast.records import parse_key
 from holdfast.runs.store.lookup import runs_in
 from holdfast.view.pages import PAGES
 
 PATHS = [page.path for page in PAGES]
+_QUICK = (
+    "/",
+    "/runs/{experiment}/{run}/samples",
+    "/runs/{experiment}/{run}/samples/{task}/{model}/{sample}/{repeat}",
+)
+EACH_PATH = [pytest.param(path, marks=() if path in _QUICK else pytest.mark.long) for path in PATHS]
+"""Of a proof for every page: in the quick suite only for those with the most texts and controls."""
+assert set(_QUICK) <= set(PATHS)
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import run, write_spec
-from tests.e2e.view.addresses import PATHS, every_address
+from tests.e2e.view.addresses import EACH_PATH, every_address
 from tests.e2e.view.browsers import CONTRASTS, NEEDS_CHROMIUM, Browser, Theme, Watched
 from tests.e2e.view.viewers import Viewer
 
@@ -57,7 +57,7 @@ def addresses(store: Path) -> dict[str, str]:
     return every_address(store, "sums", "one", "sums/arith/s0001/1")
 
 
-@pytest.fixture(scope="module", params=PATHS)
+@pytest.fixture(scope="module", params=EACH_PATH)
 def opened(
     request: pytest.FixtureRequest, browser: Browser, viewer: Viewer, addresses: dict[str, str]
 ) -> Iterator[Watched]:
@@ -99,7 +99,7 @@ def test_the_focus_is_visible_wherever_tab_leads(opened: Watched) -> None:
     opened.check()
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 def test_every_text_stands_out_from_its_ground(
     browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:

@@ -13,7 +13,10 @@ from tests.e2e.view.test_comparisons import write
 
 CHROMIUM = "/usr/bin/chromium"
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-pytestmark = pytest.mark.skipif(not os.path.exists(CHROMIUM), reason=f"there is no {CHROMIUM}: apt install chromium")
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists(CHROMIUM), reason=f"there is no {CHROMIUM}: apt install chromium"),
+    pytest.mark.long,
+]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize("width", [360, 1200, pytest.param(2560, marks=pytest.mark.long)])
+@pytest.mark.parametrize("width", [360, 1200, 2560])
 def test_every_page_fits_its_window(page: Any, viewer: Served, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     for path in PAGES:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.view.addresses import PATHS, every_address
+from tests.e2e.view.addresses import EACH_PATH, every_address
 from tests.e2e.view.browsers import NEEDS_CHROMIUM, Browser
 from tests.e2e.view.hostile import EXPERIMENT, LONG, RUN, attacks, make_store
 from tests.e2e.view.viewers import Viewer
@@ -55,7 +55,7 @@ def addresses(stage: tuple[Path, str]) -> dict[str, str]:
     return every_address(stage[0] / "runs", EXPERIMENT, RUN, stage[1])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 def test_a_page_with_hostile_texts_executes_and_loads_nothing(
     browser: Browser, viewer: Viewer, addresses: dict[str, str], path: str
 ) -> None:
@@ -86,7 +86,7 @@ def test_hostile_names_lead_to_their_own_pages(browser: Browser, viewer: Viewer)
         assert watched.page.locator("h1").inner_text() == f"{EXPERIMENT} / {RUN}"
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 def test_hidden_characters_are_shown_and_never_sent(viewer: Viewer, addresses: dict[str, str], path: str) -> None:
     text = viewer.get(addresses[path]).text
     for hidden in ("\u202e", "\u2066", "\u200b", "\x00", "\x1b", "\x9b", "\x07"):

@@ -12,7 +12,7 @@ from tests.e2e.view.browsers import NEEDS_CHROMIUM, REBOUND, Browser
 from tests.e2e.view.viewers import Viewer
 from tests.servers import serve
 
-pytestmark = NEEDS_CHROMIUM
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.long]
 
 _ATTACK = """
 async (home) => {

@@ -3,6 +3,8 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import finish, wait_until
 from tests.e2e.sharded_runs import SAMPLES, SHARDS, write_run
@@ -12,7 +14,7 @@ from tests.e2e.view.served import links_in
 from tests.e2e.view.test_browser_live import wait_for_text
 from tests.e2e.view.viewers import Viewer
 
-pytestmark = NEEDS_CHROMIUM
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.long]
 
 PAGE = "/runs/sums/x"
 

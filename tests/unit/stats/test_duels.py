@@ -192,7 +192,9 @@ def _with_repeats(random: np.random.Generator, count: int) -> tuple[list[float],
     return [float(each) / 4 for each in random.binomial(4, random.beta(0.8, 0.2, count))], logit(0.8)
 
 
-@pytest.mark.parametrize("draw", [_shares, _with_ties, _with_repeats])
+@pytest.mark.parametrize(
+    "draw", [_shares, *(pytest.param(each, marks=pytest.mark.long) for each in (_with_ties, _with_repeats))]
+)
 @pytest.mark.parametrize(("times", "lowest"), [(60, 0.86), pytest.param(1500, 0.93, marks=pytest.mark.long)])
 def test_intervals_hold_the_true_strength(
     draw: Callable[[np.random.Generator, int], tuple[list[float], float]], times: int, lowest: float

@@ -133,7 +133,7 @@ def test_a_benchmark_can_be_launched(tmp_path: Path) -> None:
     [
         (("slrum",), "there is no launcher 'slrum'"),
         (("slurm",), "needs --shards"),
-        (("slurm", "--shards", "4"), "so every node would pay for all shards"),
+        (("slurm", "--shards", "4"), "would each pay for all shards"),
         (("slurm", "--shards", "4", "--image", "x"), "has no --image: it is for kubernetes"),
         (("kubernetes", "--shards", "4", "--image", "x"), "needs a mirror in an object store"),
         (("github", "--shards", "4", "--submit"), "launch github has no --submit"),

@@ -77,10 +77,15 @@ def write_kubernetes(job: LaunchJob) -> str:
 
 def _check(job: LaunchJob) -> None:
     mirror = job.spec.mirror
-    if mirror is None or not mirror.exclusive or split_url(mirror.url)[0] == "file":
+    if mirror is None or split_url(mirror.url)[0] == "file":
         raise UsageError(
-            "launch kubernetes: pods share no disk, so the run needs a mirror in an object store, in which pods claim "
-            "shards; write in the spec, for example: mirror: {url: s3://bucket/evals}, without exclusive: false"
+            "launch kubernetes: pods share no disk, so the run needs a mirror in an object store; add to the spec, for "
+            "example: mirror: {url: s3://bucket/evals}"
+        )
+    if not mirror.exclusive:
+        raise UsageError(
+            "launch kubernetes: nobody claims shards in a mirror with exclusive: false, so every pod would pay for all "
+            "shards; set mirror.exclusive: true"
         )
     if not job.cluster.image:
         raise UsageError("launch kubernetes: name an image that has holdfast installed: --image REGISTRY/NAME:TAG")

@@ -9,7 +9,7 @@ updates. Nothing here writes to the run's folder.
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -25,6 +25,7 @@ from holdfast.report import (
     report_cells,
     total,
     unlooked,
+    withhold_messages,
 )
 from holdfast.runs.mirror.remote import TransferProgress, find_to_read
 from holdfast.runs.shards.copy import readable
@@ -177,9 +178,16 @@ class WritableReport(RunReport, frozen=True, dict=True):
 
 
 def report_of(
-    place: RunLocation, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
+    place: RunLocation,
+    index: Index,
+    evaluation: str,
+    status: tuple[str, str] = ("", ""),
+    damage: tuple[str, ...] = (),
+    withheld: Collection[str] = (),
 ) -> WritableReport:
-    """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
+    """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason.
+    `withheld`: tasks whose texts must not be published.
+    """
     story, shown = index.story, evaluation or index.story.evaluation
     shards = read_shards(place)
     profile = with_sessions(index.profile, shards)
@@ -190,7 +198,7 @@ def report_of(
         reason=status[1],
         evaluation=shown,
         evaluations=evaluation_names(story),
-        cells=tuple(report_cells(index, evaluation)),
+        cells=tuple(withhold_messages(report_cells(index, evaluation), withheld)),
         steps=step_counts(story),
         usage=story.usage,
         saved=story.saved,

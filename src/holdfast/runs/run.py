@@ -152,9 +152,8 @@ class Run(RunActions):
 
     def report(self, evaluation: str = "") -> WritableReport:
         """`evaluation`: a name, label or id; the newest by default. `save` writes it to a file."""
-        status = self.status()
-        report = report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
-        return msgspec.structs.replace(report, cells=tuple(withhold_messages(report.cells, self.withheld_tasks)))
+        shown, withheld = self._evaluation(evaluation), self.withheld_tasks
+        return report_of(self.place, self._index, shown, self.status(), self.damage, withheld)
 
     def profile(self) -> ProfileReport:
         """Where the time went, and how many requests were in flight over time."""

@@ -217,9 +217,16 @@ def test_a_folder_of_the_image_needs_no_config_map(tmp_path: Path) -> None:
     assert [each["name"] for each in made["spec"]["template"]["spec"]["volumes"]] == ["runs"]
 
 
-@pytest.mark.parametrize("mirror", [None, {"url": "file:///mnt/evals"}, {**MIRROR, "exclusive": False}])
-def test_a_run_without_an_object_store_is_refused(tmp_path: Path, mirror: dict[str, Any] | None) -> None:
-    with pytest.raises(UsageError, match="the run needs a mirror in an object store"):
+@pytest.mark.parametrize(
+    ("mirror", "problem"),
+    [
+        (None, "the run needs a mirror in an object store"),
+        ({"url": "file:///mnt/evals"}, "the run needs a mirror in an object store"),
+        ({**MIRROR, "exclusive": False}, "nobody claims shards in a mirror with exclusive: false"),
+    ],
+)
+def test_a_run_without_an_object_store_is_refused(tmp_path: Path, mirror: dict[str, Any] | None, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
         documents_of(job_in(tmp_path, mirror=mirror))
 
 

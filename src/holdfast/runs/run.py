@@ -152,8 +152,9 @@ class Run(RunActions):
 
     def report(self, evaluation: str = "") -> WritableReport:
         """`evaluation`: a name, label or id; the newest by default. `save` writes it to a file."""
+        status = self.status()  # first: it may open the index again
         shown, withheld = self._evaluation(evaluation), self.withheld_tasks
-        return report_of(self.place, self._index, shown, self.status(), self.damage, withheld)
+        return report_of(self.place, self._index, shown, status, self.damage, withheld)
 
     def profile(self) -> ProfileReport:
         """Where the time went, and how many requests were in flight over time."""

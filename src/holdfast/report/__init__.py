@@ -192,6 +192,7 @@ if TYPE_CHECKING:
         status_text,
         status_tone,
         text_of,
+        three_digits,
         without_scorer_name,
     )
 else:  # hidden from type checkers, which would accept every misspelt name
@@ -254,7 +255,7 @@ else:  # hidden from type checkers, which would accept every misspelt name
                 "Grid bar brief content_text count_of counted describe_methods describe_missing dollars first_line "
                 "format_interval format_mean format_number format_p human_bytes lines_of money name_parameters "
                 "shortened status_text "
-                "status_tone text_of without_scorer_name"
+                "status_tone text_of three_digits without_scorer_name"
             ),
         },
     )
@@ -441,6 +442,7 @@ __all__ = [
     "sum_costs",
     "survey_answers",
     "text_of",
+    "three_digits",
     "tokens",
     "total",
     "unlooked",

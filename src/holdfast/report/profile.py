@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.records import RELATIVE_ERROR, Durations
-from holdfast.report.text import Grid, brief, counted
+from holdfast.report.text import Grid, brief, counted, three_digits
 from holdfast.state import ModelTimes, Profile
 
 PHASES = ("queue", "connect", "first byte", "generate", "request", "tools", "score")
@@ -180,16 +180,15 @@ def profile_lines(report: ProfileReport) -> Iterator[str]:
         if model.batched:
             text += f", {model.batched} in batches"
         if model.requests_per_second is not None and model.output_tokens_per_second is not None:
-            text += (
-                f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
-            )
+            text += f"; {three_digits(model.requests_per_second)} requests/s"
+            text += f", {three_digits(model.output_tokens_per_second)} output tokens/s"
         if model.rate_limited_share:
             text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
         yield text
     if report.in_flight is not None:
         means, span = report.in_flight.mean, brief(report.in_flight.span_seconds)
         most = max((each for each in means if each is not None), default=0.0)
-        yield f"in flight: {sparkline(means)}  up to {most:.3g}, {span} each"
+        yield f"in flight: {sparkline(means)}  up to {three_digits(most)}, {span} each"
         if None in means:
             yield "           (a gap: no process was at work)"
     left = report.processes - report.commit_processes

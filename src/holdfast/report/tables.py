@@ -34,6 +34,7 @@ from holdfast.report.text import (
     name_parameters,
     status_text,
     status_tone,
+    three_digits,
 )
 from holdfast.score import KINDS
 from holdfast.stats import NUMBER, Scale, Summary
@@ -261,14 +262,17 @@ def _result(scorer: ScorerReport) -> str:
     """`has 85.4% right (95%: 68.5 to 94.1, 16 samples)`."""
     summary, scale = scorer.summary, scorer.scale
     is_share = (scale.lowest, scale.highest) == (0.0, 1.0)
-    factor, digits = (100.0, ".1f") if is_share else (1.0, ".3g")
-    mean = f"{factor * (summary.mean or 0.0):{digits}}"
+
+    def written(value: float) -> str:
+        return f"{100 * value:.1f}" if is_share else three_digits(value)
+
+    mean = written(summary.mean or 0.0)
     text = f"has {mean}% right" if scale.is_bool else f"has a mean of {mean}%" if is_share else f"has a mean of {mean}"
     if scale.kind == "range" and not is_share:
         text += f" on a scale from {scale.lowest:g} to {scale.highest:g}"
     notes = [counted(summary.n if summary.samples is None else summary.samples, "sample")]
     if summary.low is not None and summary.high is not None:
-        notes[:0] = [f"95%: {factor * summary.low:{digits}} to {factor * summary.high:{digits}}"]
+        notes[:0] = [f"95%: {written(summary.low)} to {written(summary.high)}"]
     return f"{text} ({', '.join(notes)})"
 
 

@@ -72,6 +72,11 @@ def format_number(value: float | None, sign: str = "") -> str:
     return f"{value:{sign}.6g}" if abs(value) >= 1e5 else f"{value:{sign}.2g}"
 
 
+def three_digits(value: float, sign: str = "") -> str:
+    """Three significant digits; a number from 1,000 in full, never with an exponent."""
+    return f"{value:{sign}.3g}" if abs(value) < 999.5 else f"{value:{sign}.0f}"
+
+
 def format_mean(value: float | None, scale: "Scale") -> str:
     """A mean; with its scale if that is not 0 to 1: `3.8000 (of 1 to 5)`."""
     ends = (scale.lowest, scale.highest)
@@ -233,8 +238,7 @@ def brief(seconds: float, longest: float | None = None) -> str:
     """A duration from 0.1 ms to hours, in three digits. `longest`: of several, which all get the unit of this one."""
     of = seconds if longest is None else longest
     unit, size = next((unit, size) for unit, size, below in _UNITS if of < below)
-    value = seconds / size
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f"{three_digits(seconds / size)} {unit}"
 
 
 def dollars(amount: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.report import brief, dollars, format_number, shortened
+from holdfast.report import brief, dollars, format_number, shortened, three_digits
 from holdfast.view.markup import Child, Markup, h, join
 
 SERIES_MAX = 6
@@ -243,7 +243,7 @@ def load_chart(values: Sequence[float | None], span_seconds: float) -> Markup | 
         if value is None:
             continue
         left, right, top = float(x(place)), float(x(place + 1)), float(y(value))
-        hint = h("title", f"{brief(place * span_seconds)} after the start: {value:.3g} in flight")
+        hint = h("title", f"{brief(place * span_seconds)} after the start: {three_digits(value)} in flight")
         tall, wide = height - _BOTTOM - top, max(right - left - 1, 0.5)
         parts.append(h("rect", hint, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{wide:.1f}", height=f"{tall:.1f}"))
     parts += [text for _, text in _time_ticks(len(values) * span_seconds, (_LEFT, _WIDTH - _RIGHT), height - 12)]

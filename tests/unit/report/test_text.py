@@ -1,8 +1,8 @@
-"""One segment, two segments, and the beginning of what is long."""
+"""Counts, numbers and amounts as text, and the beginning of what is long."""
 
 import pytest
 
-from holdfast.report.text import counted, first_line, money, shortened
+from holdfast.report.text import brief, counted, first_line, money, shortened, three_digits
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,23 @@ def test_a_terminal_without_a_width_is_no_error(width: int) -> None:
 )
 def test_money_is_never_more_exact_than_an_estimate(dollars: float, said: str) -> None:
     assert money(dollars) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0"),
+        (0.01234, "0.0123"),
+        (86.94, "86.9"),
+        (999.4, "999"),
+        (999.6, "1000"),
+        (1161.3, "1161"),
+        (-4e4, "-40000"),
+    ],
+)
+def test_a_large_number_has_no_exponent(value: float, said: str) -> None:
+    assert three_digits(value) == said
+
+
+def test_a_duration_of_many_hours_has_no_exponent() -> None:
+    assert brief(999.7 * 3600) == "1000 h"

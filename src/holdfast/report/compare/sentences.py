@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.report.compare.comparison import ALPHA, Comparison, derived_rows, family_size
 from holdfast.report.compare.leaderboard import Board
-from holdfast.report.text import counted, describe_methods, format_number
+from holdfast.report.text import counted, describe_methods, format_number, three_digits
 from holdfast.stats import Design, Scale, Summary, samples_needed
 
 _POWER = 0.8
@@ -93,7 +93,7 @@ def _title(each: Comparison) -> str:
 
 
 def _amount(value: float, scale: Scale | None) -> str:
-    return f"{100 * abs(value):.1f} points" if is_in_points(scale) else f"{abs(value):.3g}"
+    return f"{100 * abs(value):.1f} points" if is_in_points(scale) else three_digits(abs(value))
 
 
 def _range(difference: Summary, scale: Scale | None, side: str) -> str:
@@ -110,7 +110,7 @@ def _interval(difference: Summary, scale: Scale | None) -> str:
         return ""
     is_second = (difference.mean or 0.0) > 0
     ends = (difference.low, difference.high) if is_second else (-difference.high, -difference.low)
-    low, high = (f"{100 * end:.1f}" if is_in_points(scale) else f"{end:.3g}" for end in ends)
+    low, high = (f"{100 * end:.1f}" if is_in_points(scale) else three_digits(end) for end in ends)
     return f"95%: {low} to {high}"
 
 

@@ -16,7 +16,7 @@ from holdfast.report.compare.sentences import common_model, is_in_points
 from holdfast.report.examples import Curve, Latency
 from holdfast.report.formats.html.elements import escaped
 from holdfast.report.formats.run_page import run_names
-from holdfast.report.text import brief, counted, dollars
+from holdfast.report.text import brief, counted, dollars, three_digits
 from holdfast.stats import Scale, Summary
 
 _FIGURES_MAX = 6
@@ -201,8 +201,7 @@ def _first_scorer(cell: CellReport, name: str) -> ScorerReport | None:
 def _mark(label: str, summary: Summary, is_share: bool) -> Mark:
     low, high = _ends(summary)
     mean = summary.mean or 0.0
-    factor, digits = (100.0, ".1f") if is_share else (1.0, ".3g")
-    note = "" if summary.low is None else f"{factor * low:{digits}} to {factor * high:{digits}}"
+    note = "" if summary.low is None else f"{_text(low, is_share, '')} to {_text(high, is_share, '')}"
     return Mark(label, mean, low, high, _text(mean, is_share), note)
 
 
@@ -211,7 +210,7 @@ def _difference(each: Comparison, factor: float, several: bool) -> Mark:
     assert each.difference is not None
     low, high = _ends(each.difference)
     mean = each.difference.mean or 0.0
-    text = f"{factor * mean:+.1f}" if factor > 1 else f"{mean:+.3g}"
+    text = f"{factor * mean:+.1f}" if factor > 1 else three_digits(mean, "+")
     p = each.p if each.adjusted_p is None else each.adjusted_p
     shown = "" if p is None else "p < 0.001" if p < 0.001 else f"p {'<=' if each.p_is_bound else '='} {p:.3f}"
     model = f"{common_model(each)}: " if several and common_model(each) else ""
@@ -233,8 +232,8 @@ def _is_share(scale: Scale | None, summary: Summary) -> bool:
     return (scale is None or (scale.lowest, scale.highest) == (0.0, 1.0)) and low >= 0 and high <= 1
 
 
-def _text(value: float, is_share: bool) -> str:
-    return f"{100 * value:.1f}%" if is_share else f"{value:.3g}"
+def _text(value: float, is_share: bool, unit: str = "%") -> str:
+    return f"{100 * value:.1f}{unit}" if is_share else three_digits(value)
 
 
 SHARES = Axis(0.0, 1.0, tuple((number / 4, f"{25 * number}%") for number in range(5)))

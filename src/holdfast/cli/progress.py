@@ -151,7 +151,7 @@ async def watch_scoring(work: "ObservedWork", place: RunLocation) -> None:
     """Show how many saved answers are scored until cancelled, then the last state."""
     from holdfast.runs import watch_progress  # late: this imports the engine
 
-    if answers := work.progress.planned:
+    if answers := work.progress_by_model().planned:
         sys.stderr.write(f"scoring {counted(answers, 'answer')} of {place.experiment}/{place.run_id}\n")
         await watch_progress(work, run_display())
 

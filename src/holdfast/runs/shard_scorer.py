@@ -131,10 +131,6 @@ class _ShardsAsOne:
         if self._watcher is not None:
             await end_observer(self._watcher)
 
-    @property
-    def progress(self) -> Progress:
-        return self.progress_by_model()
-
     def progress_by_model(self) -> Progress:
         if self._engine is not None:
             self._totals.add(0, [(self._shard, msgspec.json.encode(self._engine.progress_by_model()))])

@@ -231,9 +231,8 @@ class DriftCheck:
         if not changes:
             return
         fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
-        rows = redact_credential_shapes(
-            "; ".join([*fields, *reasons])
-        )  # earlier versions stored API keys written in specs
+        # Earlier versions stored API keys that were written in specs.
+        rows = redact_credential_shapes("; ".join([*fields, *reasons]))
         raise DriftError(
             f"{self._place.run_id} cannot be resumed: it would mix two experiments ({rows}); give the stored values, "
             f"or start a run that reuses what is unchanged: {self._place.fork_command()}",
